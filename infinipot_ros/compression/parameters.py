@@ -1,0 +1,31 @@
+"""Checks for policy parameters: one message per refused value, naming field, value and range."""
+
+from __future__ import annotations
+
+from .base import PolicyError
+
+
+def check_ratio(name: str, value: object, *, closed: bool) -> None:
+    """Refuse a value that is not a number in (0, 1), or in [0, 1] when `closed`."""
+    where = "[0, 1]" if closed else "(0, 1)"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (0 < float(value) < 1 or (closed and float(value) in (0.0, 1.0))):  # type: ignore[arg-type]
+        raise PolicyError(f"{name}={value!r} is refused: choose a number in {where}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of the named choices."""
+    if value not in choices:
+        raise PolicyError(f"{name}={value!r} is refused: choose one of {', '.join(choices)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse a value that is not true or false."""
+    if not isinstance(value, bool):
+        raise PolicyError(f"{name}={value!r} is refused: choose true or false")
+
+
+def check_integer(name: str, value: object, *, low: int) -> None:
+    """Refuse a value that is not a whole number of at least `low`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise PolicyError(f"{name}={value!r} is refused: choose a whole number of at least {low}")

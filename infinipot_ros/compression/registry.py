@@ -1,0 +1,50 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+
+from .base import CompressionPolicy, PolicyError
+from .baselines import Full, Recent, Reservoir, SlidingWindow, Uniform
+from .infinipot_v import InfiniPotV, Tar, Van
+
+_CLASSES: tuple[type[CompressionPolicy], ...] = (
+    InfiniPotV, Tar, Van, Uniform, Reservoir, SlidingWindow, Recent, Full,
+)  # fmt: skip
+POLICIES: Mapping[str, type[CompressionPolicy]] = MappingProxyType({c.name: c for c in _CLASSES})
+"""Policy classes by the name that a configuration uses."""
+
+
+def policy_parameters(name: str) -> tuple[str, ...]:
+    """Return the names of the parameters that a policy takes.
+
+    Raises:
+        PolicyError: unknown policy, listing those there are.
+    """
+    if name not in POLICIES:
+        raise PolicyError(f"policy {name!r} is unknown: choose one of {', '.join(POLICIES)}")
+    return tuple(f.name for f in fields(POLICIES[name]) if f.init)  # type: ignore[arg-type]
+
+
+def make_policy(name: str, params: Mapping[str, object], seed: int) -> CompressionPolicy:
+    """Create a fresh policy for one stream.
+
+    Args:
+        name: a key of `POLICIES`.
+        params: parameters of that policy; those left out take their defaults.
+        seed: for policies that draw at random and get no `seed` in `params`.
+
+    Raises:
+        PolicyError: unknown policy or parameter, or a value out of range, naming the valid ones.
+    """
+    known = policy_parameters(name)
+    unknown = sorted(set(params) - set(known))
+    if unknown:
+        valid = f"it takes {', '.join(known)}" if known else "it takes no parameters"
+        raise PolicyError(
+            f"policy {name!r} has no parameter {', '.join(map(repr, unknown))}: {valid}"
+        )
+    seeded = {"seed": seed} if "seed" in known else {}
+    return POLICIES[name](**{**seeded, **params})
