@@ -1,0 +1,147 @@
+"""ModelAdapter: all that the engine knows of a model family.
+
+Families live in ``infinipot_ros.models``; the engine sees token ids, embeddings, positions and a
+cache, never a library class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from infinipot_ros.core.cache import CacheShape, SlabCache
+from infinipot_ros.core.positions import RotarySpec
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBlock:
+    """A block after the vision encoder.
+
+    Attributes:
+        embeddings: ``[n, hidden]``, input embeddings of the video tokens, step by step, each step
+            row by row.
+        steps: number of temporal steps.
+        rows: patch rows of a step (after spatial merge).
+        cols: patch columns of a step.
+    """
+
+    embeddings: Tensor
+    steps: int
+    rows: int
+    cols: int
+
+
+class FramePreprocessor(ABC):
+    """Frames of one camera to the pixels that a vision encoder takes."""
+
+    @abstractmethod
+    def max_tokens_per_step(self) -> int:
+        """Return the largest number of video tokens of one temporal step."""
+
+    @abstractmethod
+    def __call__(
+        self, frames: Sequence[NDArray[np.uint8]]
+    ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
+        """Resize, normalise and cut frames into patches.
+
+        Args:
+            frames: uint8 RGB images of one size, ``[h, w, 3]`` each; their number is a multiple
+                of the adapter's ``frames_per_step``.
+
+        Returns:
+            float32 ``[patches, channels]`` and the patch grid (steps, rows, cols) before merging.
+
+        Raises:
+            FrameError: images of such a shape cannot be used.
+        """
+
+
+class ModelAdapter(ABC):
+    """One set of weights, shared by any number of engines.
+
+    Attributes:
+        name: the model's name as the user gave it.
+        shape: sizes of a cache for this model.
+        rotary: how the model rotates its keys.
+        frames_per_step: frames that make one temporal step.
+        position_limit: first position id that the model was not made for.
+    """
+
+    name: str
+    shape: CacheShape
+    rotary: RotarySpec
+    frames_per_step: int
+    position_limit: int
+
+    @abstractmethod
+    def preprocessor(self, min_pixels: int, max_pixels: int) -> FramePreprocessor:
+        """Return a preprocessor; 0 takes the model's own bounds."""
+
+    @abstractmethod
+    def step_interval(self, fps: float) -> int:
+        """Return the distance of two steps on the temporal axis at this sampling rate."""
+
+    @abstractmethod
+    def prefix_ids(self, system_prompt: str | None) -> list[int]:
+        """Return token ids from the start of the prompt up to the first video token."""
+
+    @abstractmethod
+    def question_ids(self, question: str) -> list[int]:
+        """Return token ids from the last video token up to the start of the answer."""
+
+    @abstractmethod
+    def count_question_tokens(self, question: str) -> int:
+        """Return how many tokens the question itself has, without the template around it."""
+
+    @abstractmethod
+    def template_tokens(self) -> int:
+        """Return how many tokens ``question_ids`` adds around a question."""
+
+    @property
+    @abstractmethod
+    def stop_ids(self) -> frozenset[int]:
+        """Token ids that end an answer."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of answer tokens, special tokens left out."""
+
+    @abstractmethod
+    def encode(self, pixels: Tensor, grid: tuple[int, int, int]) -> EncodedBlock:
+        """Run the vision encoder.
+
+        Args:
+            pixels: float32 ``[patches, channels]`` from the preprocessor.
+            grid: patch grid (steps, rows, cols) before merging.
+        """
+
+    @abstractmethod
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return input embeddings ``[n, hidden]`` of token ids int64 ``[n]``."""
+
+    @abstractmethod
+    def prefill(self, embeddings: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
+        """Run the decoder over new tokens; keys and values go to the cache, uncommitted.
+
+        Args:
+            embeddings: ``[n, hidden]``.
+            positions: int64 ``[A, n]``.
+            cache: committed slots are attended to.
+
+        Returns:
+            Last hidden state ``[n, hidden]`` (after the final norm).
+        """
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return float32 logits ``[n, vocabulary]`` of hidden states ``[n, hidden]``."""
+
+    def to_device(self, array: NDArray[np.float32]) -> Tensor:
+        """Return the array as a tensor on the model's device."""
+        return torch.from_numpy(array).to(self.shape.device)

@@ -1,0 +1,408 @@
+"""StreamEngine: observe frames for ever, ask at any time, in constant memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from infinipot_ros.compression import make_policy
+from infinipot_ros.compression.base import PolicyError, VideoTokens
+from infinipot_ros.core.adapter import EncodedBlock, ModelAdapter
+from infinipot_ros.core.cache import Provenance, SlabCache
+from infinipot_ros.core.config import EngineConfig
+from infinipot_ros.core.decoding import StopCheck, TextSink, decode_greedily
+from infinipot_ros.core.errors import ConfigError, FrameError, QuestionError
+from infinipot_ros.core.types import Answer, MemoryStats
+
+_LOG = logging.getLogger(__name__)
+
+BlockHook = Callable[[SlabCache], None]
+
+
+class StreamEngine:
+    """A bounded memory of one camera stream, and answers from it.
+
+    Three verbs: :meth:`observe`, :meth:`ask`, :meth:`reset`.  Not thread-safe: one thread owns it
+    (see :class:`infinipot_ros.core.worker.Worker`).
+
+    Args:
+        adapter: the model; several engines may share one.
+        config: the memory's configuration.
+
+    Raises:
+        ConfigError: the configuration cannot work with this model.
+    """
+
+    def __init__(self, adapter: ModelAdapter, config: EngineConfig) -> None:
+        self.adapter = adapter
+        self.config = config
+        self._preprocess = adapter.preprocessor(config.min_pixels, config.max_pixels)
+        self._prefix_ids = adapter.prefix_ids(config.system_prompt)
+        self._interval = adapter.step_interval(config.fps)
+        tokens_per_step = self._preprocess.max_tokens_per_step()
+        try:
+            self._policy = make_policy(config.policy, config.policy_params, config.seed)
+            self._capped = config.policy != "full"
+            if self._capped:
+                config.check_block(tokens_per_step)
+                self._policy.check(
+                    max_tokens=config.max_tokens,
+                    target_tokens=config.target_tokens,
+                    tokens_per_step=tokens_per_step,
+                )
+        except PolicyError as error:
+            raise ConfigError(str(error)) from error
+        self._reserve = (
+            config.max_question_tokens + adapter.template_tokens() + config.max_new_tokens
+        )
+        self._position_limit = config.position_limit or adapter.position_limit
+        self._check_position_limit()
+        self._cache = SlabCache(
+            adapter.shape,
+            prefix_tokens=len(self._prefix_ids),
+            max_tokens=config.max_tokens if self._capped else None,
+            reserve_tokens=self._reserve,
+        )
+        self.reset()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str,
+        config: EngineConfig | None = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        attn_implementation: str = "sdpa",
+    ) -> StreamEngine:
+        """Load a model and return an engine for it.
+
+        Args:
+            model: ``roomworld`` (embedded), a local folder, or a hub id.
+            config: the memory's configuration; None takes the defaults.
+            device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, ``cuda:1``.
+            dtype: ``auto`` (float32 on CPU, else as stored), ``float32``, ``bfloat16``,
+                ``float16``.
+            attn_implementation: ``sdpa`` or ``eager``.
+
+        Raises:
+            ConfigError: the configuration cannot work.
+            ModelError: the model is missing or its family is not supported.
+        """
+        # The one arrow upward, taken only when called: the facade that loads by name.
+        from infinipot_ros.models import load_adapter
+
+        adapter = load_adapter(
+            model, device=device, dtype=dtype, attn_implementation=attn_implementation
+        )
+        return cls(adapter, config if config is not None else EngineConfig())
+
+    # -- the three verbs -------------------------------------------------------------------
+
+    def observe(
+        self,
+        frames: NDArray[np.uint8] | Sequence[NDArray[np.uint8]],
+        stamps: Sequence[int],
+    ) -> None:
+        """Take frames into the memory; all are encoded on return.
+
+        Frames are grouped into temporal steps (the last frame is repeated where a step is not
+        full) and steps into blocks.  Where a block would pass the cap, the memory is compressed
+        first.
+
+        Args:
+            frames: uint8 RGB, ``[n, h, w, 3]`` or n images ``[h, w, 3]`` of one size.
+            stamps: n capture stamps, integer nanoseconds, in stream order.
+
+        Raises:
+            FrameError: frames or stamps of a wrong number, shape or dtype.
+        """
+        images = _check_frames(frames, stamps)
+        block = self.config.block_steps * self.adapter.frames_per_step
+        for start in range(0, len(images), block):
+            self._observe_block(images[start : start + block], list(stamps[start : start + block]))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        max_new_tokens: int | None = None,
+        on_text: TextSink | None = None,
+        should_stop: StopCheck | None = None,
+    ) -> Answer:
+        """Answer a question from the memory, leaving no trace in it.
+
+        Args:
+            question: natural language.
+            max_new_tokens: longest answer, tokens; None takes the configuration's.
+            on_text: called after each token with the answer so far.
+            should_stop: polled before each token; returns ``cancelled`` or ``timeout`` to stop,
+                None to go on.
+
+        Returns:
+            The answer; greedy, so that asking again gives the same.
+
+        Raises:
+            QuestionError: the question is empty or too long, ``max_new_tokens`` is out of range,
+                or nothing has been observed yet.
+        """
+        started = time.monotonic()
+        self.check_question(question, max_new_tokens)
+        if self._newest_stamp is None:
+            raise QuestionError("nothing has been observed yet; observe frames before asking")
+        limit = self.config.max_new_tokens if max_new_tokens is None else max_new_tokens
+        mark = self._cache.mark()
+        try:
+            with torch.inference_mode():
+                decoded = decode_greedily(
+                    self.adapter,
+                    self._cache,
+                    self.adapter.question_ids(question),
+                    first_position=self._next_text_position(),
+                    max_new_tokens=limit,
+                    on_text=on_text,
+                    should_stop=should_stop,
+                )
+        finally:
+            self._cache.rewind(mark)
+        return Answer(
+            text=decoded.text,
+            confidence=decoded.confidence,
+            stamp_ns=self._newest_stamp,
+            tokens_retained=self._cache.video_tokens,
+            latency_s=time.monotonic() - started,
+            first_token_s=decoded.first_token_at - started if decoded.n_tokens else 0.0,
+            n_tokens=decoded.n_tokens,
+            finish_reason=decoded.finish_reason,
+        )
+
+    def reset(self) -> None:
+        """Forget the stream and start a new one; the memory stays allocated."""
+        self._cache.clear()
+        self._policy.reset()
+        self._next_step = 0
+        self._newest_time: int | None = None
+        self._spatial_end = 0
+        self._newest_stamp: int | None = None
+        self._frames = self._blocks = self._compressions = 0
+        self._encode_ms = self._compress_ms = 0.0
+        self._limit_warned = False
+        ids = torch.tensor(self._prefix_ids, device=self.adapter.shape.device)
+        with torch.inference_mode():
+            self.adapter.prefill(
+                self.adapter.embed(ids), self._text_positions(0, len(ids)), self._cache
+            )
+        self._cache.commit_text(len(ids))
+
+    # -- around them -----------------------------------------------------------------------
+
+    def check_question(self, question: str, max_new_tokens: int | None = None) -> None:
+        """Refuse a question that cannot be asked, before it waits for the model.
+
+        Raises:
+            QuestionError: it is empty or too long, or ``max_new_tokens`` is out of range.
+        """
+        if not isinstance(question, str) or not question.strip():
+            raise QuestionError("the question is empty; ask something")
+        tokens = self.adapter.count_question_tokens(question)
+        if tokens > self.config.max_question_tokens:
+            raise QuestionError(
+                f"the question has {tokens} tokens, more than max_question_tokens "
+                f"{self.config.max_question_tokens}; shorten it or raise the parameter"
+            )
+        if max_new_tokens is not None and not 1 <= max_new_tokens <= self.config.max_new_tokens:
+            raise QuestionError(
+                f"max_new_tokens is {max_new_tokens}; it must lie in "
+                f"[1, {self.config.max_new_tokens}] (the engine's max_new_tokens reserves the room)"
+            )
+
+    def stats(self) -> MemoryStats:
+        """Return the memory's figures."""
+        cache = self._cache
+        oldest = int(cache.stamps[:, :, 0].min()) if cache.video_tokens else None
+        return MemoryStats(
+            model=self.adapter.name,
+            policy=self.config.policy,
+            tokens_retained=cache.video_tokens,
+            tokens_cap=cache.max_tokens,
+            bytes_used=cache.bytes_used,
+            bytes_cap=cache.bytes_allocated if self._capped else None,
+            frames_encoded=self._frames,
+            blocks=self._blocks,
+            compressions=self._compressions,
+            oldest_stamp_ns=oldest,
+            newest_stamp_ns=self._newest_stamp,
+            encode_ms=self._encode_ms,
+            compress_ms=self._compress_ms,
+        )
+
+    @property
+    def cache(self) -> SlabCache:
+        """The cache, to look at; changing it breaks the engine."""
+        return self._cache
+
+    # -- one block -------------------------------------------------------------------------
+
+    def _observe_block(self, images: list[NDArray[np.uint8]], stamps: list[int]) -> None:
+        started = time.monotonic()
+        n_frames, newest = len(images), stamps[-1]
+        while len(images) % self.adapter.frames_per_step:
+            images.append(images[-1])
+            stamps.append(stamps[-1])
+        pixels, grid = self._preprocess(images)
+        with torch.inference_mode():
+            encoded = self.adapter.encode(self.adapter.to_device(pixels), grid)
+            self._make_room(encoded)
+            origin = self._provenance(encoded, stamps)
+            self.adapter.prefill(encoded.embeddings, origin.positions, self._cache)
+        # Only now, when nothing can fail any more, does the block become part of the stream.
+        self._cache.commit_video(origin)
+        self._next_step += encoded.steps
+        self._newest_time = int(origin.positions[0, -1])
+        self._spatial_end = max(self._spatial_end, encoded.rows, encoded.cols)
+        self._newest_stamp = newest
+        self._frames += n_frames
+        self._blocks += 1
+        self._encode_ms = 1e3 * (time.monotonic() - started)
+
+    def _make_room(self, encoded: EncodedBlock) -> None:
+        """Compress where the block would pass the cap, re-index where it would pass the limit."""
+        cache, config = self._cache, self.config
+        incoming, per_step = encoded.embeddings.shape[0], encoded.rows * encoded.cols
+        keep = self._policy.target(
+            stored=cache.video_tokens,
+            incoming=incoming,
+            max_tokens=config.max_tokens,
+            target_tokens=config.target_tokens,
+            tokens_per_step=per_step,
+        )
+        if keep is not None and keep < cache.video_tokens:
+            started = time.monotonic()
+            cache.retain(self._policy.select(self._view(per_step), keep))
+            self._compressions += 1
+            self._compress_ms = 1e3 * (time.monotonic() - started)
+        cache.ensure(incoming)
+        self._keep_below_limit(encoded.steps)
+
+    def _view(self, tokens_per_step: int) -> VideoTokens:
+        cache = self._cache
+
+        def keys(layers: slice, space: str) -> Tensor:
+            if space == "rotated":
+                return cache.video_keys[layers]
+            return cache.unrotated_keys(layers, self.adapter.rotary)
+
+        return VideoTokens(
+            values=cache.video_values,
+            steps=cache.steps.long(),
+            rows=cache.rows.long(),
+            cols=cache.cols.long(),
+            max_tokens=self.config.max_tokens,
+            tokens_per_step=tokens_per_step,
+            key_source=keys,
+        )
+
+    def _keep_below_limit(self, steps: int) -> None:
+        """Re-index the memory if the block or a question after it would pass the limit.
+
+        Only then, not at every compression: a key that survives thousands of compressions in half
+        precision must not be rotated thousands of times.
+        """
+        needed = steps * self._interval + self._reserve
+        if self._newest_time is None or self._newest_time + needed < self._position_limit:
+            return
+        if self.config.positions == "compact":
+            self._newest_time = self._cache.compact(
+                self.adapter.rotary,
+                self._next_step - 1,
+                origin=len(self._prefix_ids),
+                interval=self._interval,
+                limit=self._position_limit - needed,
+            )
+        elif not self._limit_warned:
+            self._limit_warned = True
+            _LOG.warning(
+                "positions pass the model's limit of %d: answers may get worse; "
+                "set positions to 'compact' to keep them below it",
+                self._position_limit,
+            )
+
+    # -- positions -------------------------------------------------------------------------
+
+    def _provenance(self, encoded: EncodedBlock, stamps: list[int]) -> Provenance:
+        """Provenance of the block's tokens, positions as the library gives them to one video."""
+        device = self.adapter.shape.device
+        start = len(self._prefix_ids)
+        first = start if self._newest_time is None else self._newest_time + self._interval
+        step = torch.arange(encoded.steps, device=device)
+        grid = torch.cartesian_prod(
+            step,
+            torch.arange(encoded.rows, device=device),
+            torch.arange(encoded.cols, device=device),
+        )
+        steps, rows, cols = grid.view(-1, 3).unbind(-1)
+        # A step carries the stamp of its last frame: what it shows is not older than that.
+        last = stamps[self.adapter.frames_per_step - 1 :: self.adapter.frames_per_step]
+        return Provenance(
+            steps=steps + self._next_step,
+            rows=rows,
+            cols=cols,
+            stamps=torch.tensor(last, dtype=torch.int64, device=device)[steps],
+            positions=torch.stack((first + steps * self._interval, start + rows, start + cols)),
+        )
+
+    def _next_text_position(self) -> int:
+        """First position of text after the video: one past the largest id on any axis.
+
+        As transformers 4.57 computed it, with which the weights were trained; 5.3 and later
+        place text elsewhere when left to themselves.
+        """
+        start = len(self._prefix_ids)
+        if self._newest_time is None:
+            return start
+        return max(self._newest_time, start + self._spatial_end - 1) + 1
+
+    def _text_positions(self, first: int, count: int) -> Tensor:
+        device = self.adapter.shape.device
+        return torch.arange(first, first + count, device=device).expand(self.adapter.shape.axes, -1)
+
+    def _check_position_limit(self) -> None:
+        block = self.config.block_steps * self._interval + self._reserve
+        least = len(self._prefix_ids) + 2 * block
+        if self._position_limit < least:
+            raise ConfigError(
+                f"position_limit is {self._position_limit}; prefix, two blocks and a question need "
+                f"at least {least} positions; raise it, or lower block_steps, max_question_tokens "
+                "or max_new_tokens"
+            )
+
+
+def _check_frames(
+    frames: NDArray[np.uint8] | Sequence[NDArray[np.uint8]], stamps: Sequence[int]
+) -> list[NDArray[np.uint8]]:
+    images = list(frames)
+    if len(images) != len(stamps):
+        raise FrameError(f"{len(images)} frames but {len(stamps)} stamps; give one stamp a frame")
+    for index, image in enumerate(images):
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+            kind = image.dtype if isinstance(image, np.ndarray) else type(image).__name__
+            raise FrameError(f"frame {index} is of {kind}; it must be a uint8 array")
+        if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise FrameError(f"frame {index} has shape {image.shape}; it must be [h, w, 3] RGB")
+        if image.shape != images[0].shape:
+            raise FrameError(
+                f"frame {index} has shape {image.shape}, frame 0 {images[0].shape}; "
+                "observe frames of one size together"
+            )
+    for index, stamp in enumerate(stamps):
+        if not isinstance(stamp, (int, np.integer)) or isinstance(stamp, bool):
+            raise FrameError(
+                f"stamp {index} is {stamp!r}; stamps are integer nanoseconds, never seconds"
+            )
+    return images

@@ -1,0 +1,163 @@
+"""TransformersAdapter: what the families of transformers models have in common."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from infinipot_ros.core.adapter import ModelAdapter
+from infinipot_ros.core.cache import SlabCache
+from infinipot_ros.core.errors import ModelError
+from infinipot_ros.models.cache_bridge import as_library_cache
+
+_QUESTION = "\x00question\x00"  # cannot be typed, so it is found again whatever the template does
+
+
+class TransformersAdapter(ModelAdapter):
+    """Tokenizer, chat template, embedding, decoder and head of a transformers model.
+
+    Args:
+        name: the model's name as the user gave it.
+        tokenizer: with a chat template that knows ``video`` items.
+        decoder: the inner language model (without head, so that blocks do not pay for logits).
+        head: hidden states to logits.
+        stop_ids: token ids that end an answer.
+        video_token: text of the token that stands for the video in the rendered template.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        tokenizer: Any,
+        decoder: Any,
+        head: Any,
+        stop_ids: Sequence[int],
+        video_token: str,
+    ) -> None:
+        self.name = name
+        self._tokenizer = tokenizer
+        self._decoder = decoder
+        # transformers renamed the keyword in 5.21; 5.20 is the last that runs on Python 3.10.
+        parameters = inspect.signature(decoder.forward).parameters
+        self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
+        self._head = head
+        self._stop_ids = frozenset(stop_ids)
+        self._video_token = video_token
+        _, suffix = self._render(None)
+        self._before, _, self._after = suffix.partition(_QUESTION)
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Token ids that end an answer."""
+        return self._stop_ids
+
+    def prefix_ids(self, system_prompt: str | None) -> list[int]:
+        """Return token ids from the start of the prompt up to the first video token."""
+        prefix, _ = self._render(system_prompt)
+        return self._template_ids(prefix)
+
+    def question_ids(self, question: str) -> list[int]:
+        """Return token ids from the last video token up to the start of the answer."""
+        return (
+            self._template_ids(self._before)
+            + self._typed_ids(question)
+            + self._template_ids(self._after)
+        )
+
+    def count_question_tokens(self, question: str) -> int:
+        """Return how many tokens the question itself has."""
+        return len(self._typed_ids(question))
+
+    def template_tokens(self) -> int:
+        """Return how many tokens the template adds around a question."""
+        return len(self._template_ids(self._before)) + len(self._template_ids(self._after))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of answer tokens, special tokens left out."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return input embeddings ``[n, hidden]`` of token ids int64 ``[n]``."""
+        embeddings: Tensor = self._decoder.get_input_embeddings()(ids)
+        return embeddings
+
+    def prefill(self, embeddings: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
+        """Run the decoder over new tokens; see :class:`ModelAdapter`."""
+        # attention_mask stays None: the library then masks by slot, which is right after eviction;
+        # a mask of the new tokens' ones would hide the memory without a word.
+        output = self._decoder(
+            inputs_embeds=embeddings.unsqueeze(0),
+            position_ids=positions.unsqueeze(1),
+            use_cache=True,
+            **{self._cache_keyword: as_library_cache(cache)},
+        )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return float32 logits ``[n, vocabulary]`` of hidden states ``[n, hidden]``."""
+        logits: Tensor = self._head(hidden).float()
+        return logits
+
+    def _render(self, system_prompt: str | None) -> tuple[str, str]:
+        """Return the prompt before and after the video, the question marked in the latter."""
+        messages: list[dict[str, Any]] = []
+        if system_prompt is not None:
+            messages.append(
+                {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
+            )
+        content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
+        messages.append({"role": "user", "content": content})
+        text: str = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        prefix, found, suffix = text.partition(self._video_token)
+        if not found or _QUESTION not in suffix:
+            raise ModelError(
+                f"the chat template of {self.name!r} shows no {self._video_token} before the "
+                "question; a template that takes video items is needed"
+            )
+        return prefix, suffix
+
+    def _template_ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False).input_ids)
+
+    def _typed_ids(self, text: str) -> list[int]:
+        """Tokens of what a user typed: a template token in it is text, it cannot forge a role."""
+        return list(
+            self._tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        )
+
+
+def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:
+    """Return the token ids that end an answer, from the model's and the tokenizer's own files."""
+    found: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    if not found:
+        raise ModelError("the model's files name no end-of-answer token (eos_token_id)")
+    return sorted(found)
+
+
+def rotary_axis(sections: Sequence[int], frequencies: int, device: torch.device) -> Tensor:
+    """Return the position axis of each frequency for sectioned multimodal RoPE.
+
+    Args:
+        sections: frequencies of time, row and column, in this order.
+        frequencies: D / 2, half the head dimension.
+        device: where the result lives.
+
+    Raises:
+        ModelError: the sections do not add up.
+    """
+    if len(sections) != 3 or sum(sections) != frequencies:
+        raise ModelError(
+            f"mrope_section is {list(sections)}; three numbers with sum {frequencies} are needed"
+        )
+    return torch.repeat_interleave(torch.arange(3), torch.tensor(list(sections))).to(device)
