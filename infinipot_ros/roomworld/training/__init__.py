@@ -1,0 +1,1 @@
+"""Train the embedded RoomWorld model from scratch: vision stage, token pool, language stage."""
