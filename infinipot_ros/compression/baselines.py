@@ -1,4 +1,4 @@
-"""Baselines that share the cache, the engine and the budget of InfiniPot-V: a few lines each."""
+"""Baselines that share cache, engine and budget with InfiniPot-V: a few lines each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .parameters import check_integer
 from .topk import check_keep, top_slots
 
 
-def _same_slots_everywhere(slots: Tensor, tokens: VideoTokens) -> Tensor:
+def _in_every_head(slots: Tensor, tokens: VideoTokens) -> Tensor:
     n_layers, n_heads, _ = tokens.shape
     return slots.expand(n_layers, n_heads, -1).contiguous()
 
@@ -23,23 +23,23 @@ def _newest_slots(tokens: VideoTokens, keep: int) -> Tensor:
     n_tokens = tokens.shape[-1]
     check_keep(keep, n_tokens)
     slots = torch.arange(n_tokens - keep, n_tokens, device=tokens.steps.device)
-    return _same_slots_everywhere(slots, tokens)
+    return _in_every_head(slots, tokens)
 
 
 @dataclass
 class Full(CompressionPolicy):
-    """Keep everything: no cap, no compression; what the bounded policies are compared with."""
+    """Keep everything: no cap, no compression. What the bounded policies are compared with."""
 
     name: ClassVar[str] = "full"
 
     def target(
         self,
         *,
-        stored: int,
-        incoming: int,
-        max_tokens: int,
-        target_tokens: int,
-        tokens_per_step: int,
+        stored: int,  # noqa: ARG002
+        incoming: int,  # noqa: ARG002
+        max_tokens: int,  # noqa: ARG002
+        target_tokens: int,  # noqa: ARG002
+        tokens_per_step: int,  # noqa: ARG002
     ) -> int | None:
         """Return None: a compression is never due."""
         return None
@@ -48,21 +48,23 @@ class Full(CompressionPolicy):
         """Return all slots.
 
         Raises:
-            PolicyError: `keep` differs from what is stored, since this policy evicts nothing.
+            PolicyError: `keep` is not what is stored, since this policy evicts nothing.
         """
         n_tokens = tokens.shape[-1]
         if keep != n_tokens:
             raise PolicyError(
-                f"policy 'full' evicts nothing and cannot keep {keep} of {n_tokens} tokens: choose a bounded policy"
+                f"policy 'full' evicts nothing, so it cannot keep {keep} of {n_tokens} tokens: "
+                "choose a bounded policy"
             )
         return _newest_slots(tokens, keep)
 
 
 @dataclass
 class Uniform(CompressionPolicy):
-    """Keep an even stride over what is stored, at each compression, alike in all layers and heads.
+    """Keep an even stride over what is stored, at each compression, alike in every head.
 
-    Slot m of the survivors is floor(m * N / keep), m = 0 .. keep - 1.
+    Survivor m = 0 .. keep - 1 is slot floor(m * N / keep). Applied to its own survivors time and
+    again, the stride thins old steps ever further: the older, the sparser.
     """
 
     name: ClassVar[str] = "uniform"
@@ -72,19 +74,18 @@ class Uniform(CompressionPolicy):
         n_tokens = tokens.shape[-1]
         check_keep(keep, n_tokens)
         slots = torch.arange(keep, device=tokens.steps.device) * n_tokens // max(1, keep)
-        return _same_slots_everywhere(slots, tokens)
+        return _in_every_head(slots, tokens)
 
 
 @dataclass
 class Reservoir(CompressionPolicy):
-    """Keep a uniform random sample of every token ever seen, drawn anew per layer and head.
+    """Keep a uniform random sample of every token ever seen, another one in each layer and head.
 
-    Each token has a fixed random priority, a hash of its provenance, and the highest ones stay. A
-    token that has been evicted was beaten by `keep` others which only better ones have replaced
-    since, so after any number of compressions to the same size the survivors are the `keep` highest
-    priorities of the whole stream: each token ever seen is equally likely to be among them, and
-    nothing but the survivors has to be remembered. (Tokens that arrived after the last compression
-    are all still there.)
+    Each token has a random priority for life, a hash of its provenance, and the highest stay. What
+    was evicted at a compression to C tokens had C higher ones beside it, and these were replaced by
+    still higher ones only. So after any number of compressions to C tokens the survivors are the C
+    highest priorities of the whole stream: each token ever seen is equally likely to be among them,
+    and nothing but the survivors is remembered. What arrived since is there in full.
 
     Attributes:
         seed: chooses the sample; the same seed and stream give the same survivors.
@@ -100,12 +101,13 @@ class Reservoir(CompressionPolicy):
     def select(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the slots of the highest priorities, int64 [L, H, keep]; see the base class."""
         check_keep(keep, tokens.shape[-1])
-        return top_slots(token_priority(self.seed, tokens.steps, tokens.rows, tokens.cols), keep)
+        priority = token_priority(self.seed, tokens.steps, tokens.rows, tokens.cols)
+        return top_slots(priority, keep)
 
 
 @dataclass
 class SlidingWindow(CompressionPolicy):
-    """Keep the most recent tokens (the prefix is never evicted, so this is prefix + window)."""
+    """Keep the most recent tokens (prefix and window, since the prefix is never evicted)."""
 
     name: ClassVar[str] = "sliding_window"
 
@@ -116,11 +118,11 @@ class SlidingWindow(CompressionPolicy):
 
 @dataclass
 class Recent(CompressionPolicy):
-    """Keep the last few steps and nothing else: the simplest control, blind to everything earlier.
+    """Keep the last few steps and nothing else: the simplest control, blind to what was earlier.
 
-    Attributes: steps: number n of temporal steps that are stored once a block has been appended. A
-        block that alone has
-            more steps than that is kept whole; make blocks no longer than n steps.
+    Attributes:
+        steps: n, the temporal steps that are stored once a block has been appended. A block that
+            alone has more is kept whole, so let a block have n steps at most.
     """
 
     name: ClassVar[str] = "recent"
@@ -130,14 +132,24 @@ class Recent(CompressionPolicy):
         """Validate the parameters."""
         check_integer("steps", self.steps, low=1)
 
-    def check(self, *, max_tokens: int, target_tokens: int, tokens_per_step: int) -> None:
+    def check(
+        self,
+        *,
+        max_tokens: int,
+        target_tokens: int,  # noqa: ARG002
+        tokens_per_step: int,
+    ) -> None:
         """Refuse a window that does not fit under the cap; see the base class."""
-        wanted = self.steps * tokens_per_step
-        if wanted > max_tokens:
-            raise PolicyError(
-                f"steps={self.steps} of {tokens_per_step} tokens are {wanted} tokens, more than the cap "
-                f"max_tokens={max_tokens}: choose steps <= {max_tokens // tokens_per_step} or raise max_tokens"
-            )
+        window = self.steps * tokens_per_step
+        if window <= max_tokens:
+            return
+        clash = (
+            f"steps={self.steps} of {tokens_per_step} tokens are {window} tokens, "
+            f"more than max_tokens={max_tokens}"
+        )
+        most = max_tokens // tokens_per_step
+        remedy = f"choose steps <= {most}, or" if most else "lower the resolution of the frames, or"
+        raise PolicyError(f"{clash}: {remedy} raise max_tokens")
 
     def target(
         self,
@@ -145,12 +157,12 @@ class Recent(CompressionPolicy):
         stored: int,
         incoming: int,
         max_tokens: int,
-        target_tokens: int,
+        target_tokens: int,  # noqa: ARG002
         tokens_per_step: int,
     ) -> int | None:
-        """Return what to keep so that exactly the last n steps are stored after the append, else None."""
+        """Return what to keep so that the last n steps are stored after the append, else None."""
         window = min(self.steps * tokens_per_step, max_tokens)
-        if stored + incoming <= window or stored == 0:
+        if stored == 0 or stored + incoming <= window:
             return None
         return max(0, window - incoming)
 

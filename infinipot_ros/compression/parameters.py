@@ -7,10 +7,11 @@ from .base import PolicyError
 
 def check_ratio(name: str, value: object, *, closed: bool) -> None:
     """Refuse a value that is not a number in (0, 1), or in [0, 1] when `closed`."""
-    where = "[0, 1]" if closed else "(0, 1)"
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not (0 < float(value) < 1 or (closed and float(value) in (0.0, 1.0))):  # type: ignore[arg-type]
-        raise PolicyError(f"{name}={value!r} is refused: choose a number in {where}")
+    if is_number and (0 < value < 1 or (closed and value in (0, 1))):  # type: ignore[operator]
+        return
+    where = "[0, 1]" if closed else "(0, 1)"
+    raise PolicyError(f"{name}={value!r} is refused: choose a number in {where}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -28,4 +29,4 @@ def check_flag(name: str, value: object) -> None:
 def check_integer(name: str, value: object, *, low: int) -> None:
     """Refuse a value that is not a whole number of at least `low`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise PolicyError(f"{name}={value!r} is refused: choose a whole number of at least {low}")
+        raise PolicyError(f"{name}={value!r} is refused: choose a whole number, {low} or more")

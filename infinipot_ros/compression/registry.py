@@ -11,8 +11,15 @@ from .baselines import Full, Recent, Reservoir, SlidingWindow, Uniform
 from .infinipot_v import InfiniPotV, Tar, Van
 
 _CLASSES: tuple[type[CompressionPolicy], ...] = (
-    InfiniPotV, Tar, Van, Uniform, Reservoir, SlidingWindow, Recent, Full,
-)  # fmt: skip
+    InfiniPotV,
+    Tar,
+    Van,
+    Uniform,
+    Reservoir,
+    SlidingWindow,
+    Recent,
+    Full,
+)
 POLICIES: Mapping[str, type[CompressionPolicy]] = MappingProxyType({c.name: c for c in _CLASSES})
 """Policy classes by the name that a configuration uses."""
 
@@ -34,17 +41,15 @@ def make_policy(name: str, params: Mapping[str, object], seed: int) -> Compressi
     Args:
         name: a key of `POLICIES`.
         params: parameters of that policy; those left out take their defaults.
-        seed: for policies that draw at random and get no `seed` in `params`.
+        seed: for a policy that draws at random and finds no `seed` in `params`.
 
     Raises:
         PolicyError: unknown policy or parameter, or a value out of range, naming the valid ones.
     """
     known = policy_parameters(name)
-    unknown = sorted(set(params) - set(known))
+    unknown = ", ".join(repr(key) for key in params if key not in known)
     if unknown:
-        valid = f"it takes {', '.join(known)}" if known else "it takes no parameters"
-        raise PolicyError(
-            f"policy {name!r} has no parameter {', '.join(map(repr, unknown))}: {valid}"
-        )
+        valid = f"it takes {', '.join(known)}" if known else "it takes none"
+        raise PolicyError(f"policy {name!r} has no parameter {unknown}: {valid}")
     seeded = {"seed": seed} if "seed" in known else {}
     return POLICIES[name](**{**seeded, **params})

@@ -1,18 +1,20 @@
 """TaR, temporal-axis redundancy: how unlike the present view of its patch is an older token?
 
-InfiniPot-V (arXiv 2506.15745v2), TaR: with R the recent steps and R_p its tokens at patch p,
+InfiniPot-V (arXiv 2506.15745v2): with R the recent steps and R_p their tokens at patch p,
 
-    s_TaR(x) = - (1 / |R_p|) * sum over y in R_p of cos(k_x, k_y)        for an older token x at
-    patch p.
+    s_TaR(x) = -(1 / |R_p|) * sum over y in R_p of cos(k_x, k_y)      for an older token x at p.
 
-The mean of cosines is one dot product with the mean of the unit keys, so that a score costs one
-pass over the keys instead of one per recent step:
+A mean of cosines is one dot product with the mean of the unit keys, so that a token costs one pass
+over its key instead of one per recent step:
 
-    s_TaR(x) = - < k_x / |k_x| ,  (1 / |R_p|) * sum over y in R_p of k_y / |k_y| >
+    s_TaR(x) = -<k_x / |k_x|, u_p>,      u_p = (1 / |R_p|) * sum over y in R_p of k_y / |k_y|
 
-Where the paper is silent: a patch at which a head holds no recent token has nothing that makes x
-redundant, and x scores +1, the value of an opposite key. A key of length zero has cosine 0 with
-everything. A recent key that is not finite is left out of the mean.
+Where the paper is silent:
+
+- A patch at which a head holds no recent token shows nothing that makes x redundant: x scores +1,
+  as if the present view were opposite.
+- A key of length zero has cosine 0 with every other.
+- A recent key that is not finite is left out of the mean; an older one scores -inf.
 """
 
 from __future__ import annotations
@@ -27,17 +29,20 @@ from .layout import Layout
 from .topk import finite_or_last
 
 UNLIKE = 1.0
-"""Score of a token with nothing to compare it with."""
+"""Score of a token that has nothing to be compared with."""
+
+TAR_REFERENCES = ("recent", "previous")
+"""What TaR compares with: the mean of the recent steps, or the step before the token's own."""
 
 _TINY = 1e-12
-# Elements of the largest temporary. On a CPU a block should stay in the second-level cache between
-# the passes over it; on an accelerator it should be large enough to keep every unit busy.
+# Elements of the largest temporary. On a CPU a block should still be in the second-level cache at
+# the second pass over it; on an accelerator it should keep every unit busy.
 _BLOCK_CPU = 1 << 19
 _BLOCK_ACCELERATOR = 1 << 24
 
 
 def _blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slice]:
-    """Cut `n_items` items of `item_size` elements into slices of at most a block, at least one item each."""
+    """Cut `n_items` items of `item_size` elements into slices of a block or of one item each."""
     limit = _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR
     length = max(1, limit // max(1, item_size))
     for start in range(0, n_items, length):
@@ -45,8 +50,9 @@ def _blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slic
 
 
 def _lengths(keys: Tensor) -> Tensor:
-    """Return |k| over the last axis, never zero; NaN or inf where the key is not finite."""
-    return torch.linalg.vector_norm(keys, dim=-1).clamp_min(_TINY)
+    """Return |k| over the last axis in float32, never zero, not finite where the key is not."""
+    lengths: Tensor = torch.linalg.vector_norm(keys, dim=-1, dtype=torch.float32)
+    return lengths.clamp_min(_TINY)
 
 
 def mean_unit_keys(
@@ -54,52 +60,37 @@ def mean_unit_keys(
 ) -> tuple[Tensor, Tensor]:
     """Average the unit keys of each patch.
 
-    The sum is a product with a 0/1 matrix rather than a scatter-add, whose order, and with it the
-    rounding, changes from run to run on a GPU.
+    The sum is a product with a 0/1 matrix and not a scatter-add, whose order, and with it the
+    rounding and the last survivors, would change from run to run on a GPU.
 
     Args:
-        keys: float32 [B, n, D].
+        keys: [B, n, D], of B heads.
         patches: int64 [B, n].
         valid: bool [B, n], which keys count.
+        n_patches: P, above every patch number.
 
-    Returns: Means, float32 [B, P, D] (zero where no key counts), and whether a patch has any, bool
-        [B, P].
+    Returns:
+        Means, float32 [B, P, D], zero where no key counts; whether one does, bool [B, P].
     """
     lengths = _lengths(keys)
     valid = valid & lengths.isfinite()
-    units = torch.where(valid.unsqueeze(-1), keys / lengths.unsqueeze(-1), 0.0)
+    units = (keys / lengths.unsqueeze(-1)).masked_fill_(~valid.unsqueeze(-1), 0.0)
     numbers = torch.arange(n_patches, device=keys.device).view(1, -1, 1)
     member = ((patches.unsqueeze(1) == numbers) & valid.unsqueeze(1)).to(units.dtype)
     counts = member.sum(-1, keepdim=True)
     return torch.bmm(member, units) / counts.clamp_min(1), counts.squeeze(-1) > 0
 
 
-def _dissimilarity(keys: Tensor, reference: Tensor, has_reference: Tensor) -> Tensor:
-    """Return -cos-like scores -<k/|k|, reference>, or UNLIKE without a reference; all [B, n, ...]."""
-    scores = -(reference * keys).sum(-1) / _lengths(keys)
-    return torch.where(has_reference, scores, UNLIKE)
-
-
-def _scores_recent(keys: Tensor, patches: Tensor, recent: Tensor, layout: Layout) -> Tensor:
-    """Score [B, N - fewest_recent] older slots of B heads against the mean recent key of their patch."""
-    n_patches = layout.grid[0] * layout.grid[1]
-    tail = slice(keys.shape[1] - layout.most_recent, None)
-    reference, known = mean_unit_keys(
-        keys[:, tail].float(), patches[:, tail], recent[:, tail], n_patches
-    )
-    n_older = keys.shape[1] - layout.fewest_recent
-    offsets = torch.arange(keys.shape[0], device=keys.device).unsqueeze(-1) * n_patches
-    flat = (patches[:, :n_older] + offsets).flatten()
-    gathered = reference.flatten(0, 1).index_select(0, flat).view(keys.shape[0], n_older, -1)
-    has_reference = known.flatten().index_select(0, flat).view(-1, n_older)
-    return _dissimilarity(keys[:, :n_older].float(), gathered, has_reference)
-
-
 def predecessors(steps: Tensor, patches: Tensor, n_patches: int) -> tuple[Tensor, Tensor]:
-    """Find, for each token of B heads, the slot of the same patch one step earlier.
+    """Find, for each token of B heads, the slot that holds its patch one step earlier.
 
-    Returns: Slots, int64 [B, N], and whether there is one, bool [B, N] (elsewhere the slot means
-        nothing).
+    Args:
+        steps: int64 [B, n].
+        patches: int64 [B, n].
+        n_patches: above every patch number.
+
+    Returns:
+        Slots, int64 [B, n], and whether there is one, bool [B, n] (else the slot means nothing).
     """
     code = steps * n_patches + patches
     ordered, order = code.sort(dim=-1)
@@ -108,33 +99,70 @@ def predecessors(steps: Tensor, patches: Tensor, n_patches: int) -> tuple[Tensor
     return order.gather(-1, place), ordered.gather(-1, place) == wanted
 
 
-def _scores_previous(keys: Tensor, steps: Tensor, patches: Tensor, layout: Layout) -> Tensor:
-    """Score [B, N - fewest_recent] older slots of B heads against the same patch one step earlier."""
+def _dots(keys: Tensor, others: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return <keys[b, n], others[b, index[b, n]]> and |keys[b, n]|, both float32 [B, n].
+
+    Copying the few rows needed beats a full product keys x others, and its cost does not grow with
+    the number of patches.
+    """
+    n_rows, n_keys, dim = keys.shape
+    dots = torch.empty(n_rows, n_keys, dtype=torch.float32, device=keys.device)
+    lengths = torch.empty_like(dots)
+    for rows in _blocks(n_rows, n_keys * dim, keys.device):
+        block = keys[rows]
+        source = others[rows]
+        offsets = torch.arange(source.shape[0], device=keys.device).unsqueeze(-1) * source.shape[1]
+        chosen = source.reshape(-1, dim).index_select(0, (index[rows] + offsets).flatten())
+        dots[rows] = chosen.float().view_as(block).mul_(block).sum(-1)
+        lengths[rows] = _lengths(block)
+    return dots, lengths
+
+
+def _finish(cosines: Tensor, known: Tensor, lengths: Tensor) -> Tensor:
+    """Turn cosines into scores: UNLIKE where nothing is known, -inf for keys that are broken."""
+    scores = torch.where(known, -cosines, UNLIKE)
+    return finite_or_last(scores.where(lengths.isfinite(), -torch.inf))
+
+
+def _scores_recent(keys: Tensor, patches: Tensor, recent: Tensor, layout: Layout) -> Tensor:
+    """Score the slots of B heads that are not recent in all of them: float32 [B, n]."""
     n_older = keys.shape[1] - layout.fewest_recent
-    slots, found = predecessors(
-        steps[:, :n_older], patches[:, :n_older], layout.grid[0] * layout.grid[1]
-    )
-    keys = keys[:, :n_older].float()
-    lengths = _lengths(keys)
-    units = keys / lengths.unsqueeze(-1)
-    reference = torch.take_along_dim(units, slots.unsqueeze(-1), dim=1)
-    found = found & lengths.gather(1, slots).isfinite()
-    return _dissimilarity(keys, reference, found)
+    tail = slice(keys.shape[1] - layout.most_recent, None)
+    n_patches = layout.grid[0] * layout.grid[1]
+    means, known = mean_unit_keys(keys[:, tail], patches[:, tail], recent[:, tail], n_patches)
+    patches = patches[:, :n_older]
+    dots, lengths = _dots(keys[:, :n_older], means, patches)
+    return _finish(dots / lengths, known.gather(1, patches), lengths)
+
+
+def _scores_previous(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layout) -> Tensor:
+    """Score the same slots against the same patch one step earlier: float32 [B, n]."""
+    n_older = keys.shape[1] - layout.fewest_recent
+    keys = keys[:, :n_older]
+    n_patches = layout.grid[0] * layout.grid[1]
+    slots, found = predecessors(steps[:, :n_older], patches[:, :n_older], n_patches)
+    dots, lengths = _dots(keys, keys, slots)
+    other_lengths = lengths.gather(1, slots)
+    known = found & other_lengths.isfinite()
+    return _finish(dots / lengths / other_lengths, known, lengths)
 
 
 def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference: str) -> Tensor:
     """Score every token by TaR, float32 [L, H, N]: high is unlike, that is, worth keeping.
 
-    Peak of temporaries: the keys of one layer (or of as many as fit a block) and two blocks beside
-    them; a block is one head's keys where these exceed 2 MB on a CPU, 64 MB on an accelerator.
+    Temporaries: the keys of one layer, or of as many as make a block, two blocks beside them, and
+    for each head a 0/1 matrix of patches x recent tokens. A block is one head's keys where these
+    exceed 2 MB on a CPU or 64 MB on an accelerator.
 
-    Args: tokens: at least one stored token. layout: of the same tokens. key_space: "content"
-        compares keys without RoPE, "rotated" as stored. reference: "recent" for the equation above;
-        "previous" compares with the same patch one step earlier
-            (the adjacent-frame form), which scores +1 where this token is not stored.
+    Args:
+        tokens: at least one stored token.
+        layout: of the same tokens.
+        key_space: "content" compares keys without RoPE, "rotated" as stored.
+        reference: "recent" for the equation above; "previous" compares with the same patch of the
+            step before (the adjacent-frame form), and +1 is the score where that is not stored.
 
-    Returns: Scores of older tokens; recent ones, which are not compared, have 0. Not finite keys
-        score -inf.
+    Returns:
+        Scores of older tokens. A recent one is not compared: its number has no meaning.
     """
     n_layers, n_heads, n_tokens = tokens.shape
     device, dim = tokens.values.device, tokens.values.shape[-1]
@@ -142,14 +170,12 @@ def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference
     n_older = n_tokens - layout.fewest_recent
     for layers in _blocks(n_layers, n_heads * n_tokens * dim, device):
         keys = tokens.keys(layers, key_space).flatten(0, 1)
-        steps = tokens.steps[layers].flatten(0, 1)
         patches = layout.patches[layers].flatten(0, 1)
-        recent = layout.recent[layers].flatten(0, 1)
-        out = scores[layers].view(-1, n_tokens)
-        for heads in _blocks(keys.shape[0], n_tokens * dim, device):
-            if reference == "previous":
-                older = _scores_previous(keys[heads], steps[heads], patches[heads], layout)
-            else:
-                older = _scores_recent(keys[heads], patches[heads], recent[heads], layout)
-            out[heads, :n_older] = finite_or_last(older)
+        if reference == "previous":
+            steps = tokens.steps[layers].flatten(0, 1)
+            older = _scores_previous(keys, patches, steps, layout)
+        else:
+            recent = layout.recent[layers].flatten(0, 1)
+            older = _scores_recent(keys, patches, recent, layout)
+        scores[layers, :, :n_older] = older.view(-1, n_heads, n_older)
     return scores

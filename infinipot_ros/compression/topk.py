@@ -17,11 +17,11 @@ def check_keep(keep: int, n_tokens: int) -> None:
 def top_mask(scores: Tensor, k: int) -> Tensor:
     """Mark the k largest scores of every row, ties decided for the lower index.
 
-    `torch.topk` promises nothing about ties; its k-th *value* is well defined, and the rest follows
-    from it.
+    `torch.topk` promises nothing about ties, but its k-th *value* is well defined, and the marks
+    follow from it.
 
     Args:
-        scores: [..., N], any ordered dtype, no NaN.
+        scores: [..., N] of any ordered dtype, without NaN.
         k: 0 <= k <= N.
 
     Returns:
@@ -37,7 +37,7 @@ def top_mask(scores: Tensor, k: int) -> Tensor:
 
 
 def mask_to_slots(mask: Tensor, keep: int) -> Tensor:
-    """Turn a mask [..., N] with `keep` true entries per row into ascending slots, int64 [..., keep]."""
+    """Turn a mask [..., N] of `keep` true entries a row into ascending slots, int64 [..., keep]."""
     slots = mask.flatten().nonzero().squeeze(-1) % max(1, mask.shape[-1])
     return slots.view(*mask.shape[:-1], keep)
 
