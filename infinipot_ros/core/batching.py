@@ -13,10 +13,11 @@ _NS = 1_000_000_000
 class StampSampler:
     """Choose frames at a steady rate by their stamps.
 
-    The grid of due times moves with the stamps: a frame is taken when it is at or past the due
-    time (half a camera period early is not allowed, late is), and the next due time lies one
-    period on.  A stamp that jumps backward, or forward by more than one period, restarts the grid
-    at that frame, so that a looping bag or a stalled camera never stops the sampling.
+    Due times lie on a grid, so that the mean rate is kept whatever the camera's own rate is.  A
+    frame may come an eighth of a period early: a camera that runs at the sampling rate itself, with
+    jitter, must not lose every other frame.  A stamp that jumps backward, or forward by more than
+    one period, restarts the grid at that frame, so that a looping bag or a stalled camera never
+    stops the sampling.
 
     Args:
         fps: rate, frames per second.
@@ -29,6 +30,7 @@ class StampSampler:
         if not fps > 0:
             raise ConfigError(f"fps is {fps!r}; it must be above 0 frames per second")
         self._period_ns = max(1, round(_NS / fps))
+        self._early_ns = self._period_ns // 8
         self._due_ns: int | None = None
         self._last_ns = 0
 
@@ -40,7 +42,7 @@ class StampSampler:
         if due is None or jumped_back or stamp_ns >= due + self._period_ns:
             self._due_ns = stamp_ns + self._period_ns
             return True
-        if stamp_ns < due:
+        if stamp_ns < due - self._early_ns:
             return False
         self._due_ns = due + self._period_ns
         return True

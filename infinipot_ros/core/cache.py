@@ -239,7 +239,7 @@ class SlabCache:
             flat = (slots[layer] + first + heads * self.capacity).flatten()
             for slab in (self.keys[layer], self.values[layer]):
                 rows = slab.view(-1, dim).index_select(0, flat)
-                slab[:, first:stop] = rows.view(-1, kept, dim)
+                slab[:, first:stop] = rows.view(len(heads), kept, dim)
         for plane in (self._steps, self._rows, self._cols, self._stamps):
             plane[:, :, :kept] = plane.gather(2, slots)
         for plane in self._positions:

@@ -26,7 +26,7 @@ def _preprocessor(**changes):
 
 
 @pytest.mark.parametrize(
-    ("steps", "high", "wide"), [(1, 28, 28), (1, 56, 84), (3, 112, 84), (2, 252, 364)]
+    "steps, high, wide", [(1, 28, 28), (1, 56, 84), (3, 112, 84), (2, 252, 364)]
 )
 def test_patches_equal_the_definition(steps, high, wide):
     """Against a loop over tokens, patches and pixels, for every step."""
@@ -65,7 +65,7 @@ def test_patches_of_a_still_equal_the_image_processor():
 
 
 def test_sizes_equal_smart_resize():
-    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
     ours = _preprocessor()
     for height in (40, 144, 480, 720, 1080):
