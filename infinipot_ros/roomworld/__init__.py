@@ -1,4 +1,4 @@
-"""A deterministic synthetic robot world: rooms, objects, a moving camera, questions with answers."""
+"""A deterministic synthetic robot world: rooms, objects, a moving camera, questions and answers."""
 
 from infinipot_ros.roomworld.questions import Knowledge, Question, Sighting
 from infinipot_ros.roomworld.vocabulary import QUESTION_KINDS

@@ -59,12 +59,13 @@ class CameraMotion:
 def expose(
     panorama: NDArray[np.float32], pan: float, light: float, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Take one image: uint8 RGB [84, 84, 3], with shake, flicker and sensor noise drawn from `rng`."""
+    """Take one image, uint8 RGB [84, 84, 3]; shake, flicker and sensor noise come from `rng`."""
     shake = int(rng.integers(-1, 2))
     left = MARGIN + min(MARGIN, max(-MARGIN, round(pan) + shake))
     image = panorama[:, left : left + IMAGE_SIZE] * np.float32(light * rng.uniform(0.97, 1.03))
     image += rng.standard_normal((IMAGE_SIZE, IMAGE_SIZE, 1), dtype=np.float32) * np.float32(4.0)
-    return np.clip(image, 0.0, 255.0).astype(np.uint8)
+    exposed: NDArray[np.uint8] = np.clip(image, 0.0, 255.0).astype(np.uint8)
+    return exposed
 
 
 def _ease(x: float) -> float:

@@ -94,7 +94,7 @@ def _room(rng: np.random.Generator, known: Knowledge) -> tuple[str, str] | None:
     return f"which room was the {thing.kind} in ?", thing.room
 
 
-def _count(rng: np.random.Generator, known: Knowledge) -> tuple[str, str]:
+def _count(_: np.random.Generator, known: Knowledge) -> tuple[str, str]:
     return "how many objects did you see ?", NUMBERS[len(known.sightings)]
 
 
@@ -107,11 +107,11 @@ def _extreme(known: Knowledge, index: int, word: str) -> tuple[str, str] | None:
     return (f"what did you see {word} ?", together[0].kind) if len(together) == 1 else None
 
 
-def _first(rng: np.random.Generator, known: Knowledge) -> tuple[str, str] | None:
+def _first(_: np.random.Generator, known: Knowledge) -> tuple[str, str] | None:
     return _extreme(known, 0, "first")
 
 
-def _last(rng: np.random.Generator, known: Knowledge) -> tuple[str, str] | None:
+def _last(_: np.random.Generator, known: Knowledge) -> tuple[str, str] | None:
     return _extreme(known, -1, "last")
 
 

@@ -74,7 +74,8 @@ def random_scene(
     free = [kind for kind in KINDS if kind not in taken]
     if n_objects > min(len(SIDES), len(free)):
         raise ValueError(
-            f"n_objects is {n_objects}, but a scene has {len(SIDES)} sides and {len(free)} kinds are free"
+            f"n_objects is {n_objects}, but a scene has {len(SIDES)} sides "
+            f"and {len(free)} kinds are free"
         )
     if room is None:
         room = ROOMS[int(rng.integers(len(ROOMS)))]

@@ -1,7 +1,7 @@
-"""Plan the robot's tour: which scene is in front of the camera when, and what comes and goes there.
+"""Plan the robot's tour: which scene is in front of the camera when, what comes and goes there.
 
-The plan is separate from the painting, so that training can run the same plans over scenes that were
-encoded beforehand.
+The plan is separate from the painting, so that training can run the same plans over scenes that
+were encoded beforehand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Train the embedded model: `python -m infinipot_ros.roomworld.train --out DIR [--seed N] [--resume]`.
+"""Train the embedded model.
 
-Leaves in DIR: `log.jsonl` (course of the training), `checkpoint.pt` (to resume from), the token pools,
-and `model/`, the finished folder that `from_pretrained` loads.
+`python -m infinipot_ros.roomworld.train --out DIR [--seed N] [--resume]` leaves in DIR: `log.jsonl`
+(course of the training), `checkpoint.pt` (to resume from), the token pools, and `model/`, the
+finished folder that `from_pretrained` loads.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ SPECIAL_TOKENS: tuple[str, ...] = (
 )  # fmt: skip
 
 _WORDS = (
-    "system user assistant you are a robot . , ? ! what color was the which side room in on how many "
-    "objects did do see first last before after now yes no nothing is it of an i and"
+    "system user assistant you are a robot . , ? ! what color was the which side room in on how "
+    "many objects did do see first last before after now yes no nothing is it of an i and"
 )
 
 

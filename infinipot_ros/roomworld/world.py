@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from infinipot_ros.roomworld.camera import expose
 from infinipot_ros.roomworld.questions import Knowledge, Question, Sighting, make_question
 from infinipot_ros.roomworld.scenes import Scene, panorama, random_scene
-from infinipot_ros.roomworld.tour import ROOM_MS, Slot, Visit, fill_slots, plan_slots
+from infinipot_ros.roomworld.tour import ROOM_MS, Slot, fill_slots, plan_slots
 from infinipot_ros.roomworld.vocabulary import CORRIDOR, MAX_OBJECTS
 
 _NS_PER_MS = 1_000_000

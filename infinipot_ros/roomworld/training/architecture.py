@@ -53,7 +53,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         additional_special_tokens=[
-            token for token in SPECIAL_TOKENS if token not in ("<unk>", "<|endoftext|>", "<|im_end|>")
+            token
+            for token in SPECIAL_TOKENS
+            if token not in ("<unk>", "<|endoftext|>", "<|im_end|>")
         ],
         clean_up_tokenization_spaces=False,
     )
@@ -77,8 +79,8 @@ def initialise_language_model(
 ) -> None:
     """Draw width-aware weights; make half of the early heads match equal content.
 
-    In the first `tied_layers` layers the first half of the heads start with W_k = W_q, so that a word
-    of the question attends to video tokens that carry the same word's direction.
+    In the first `tied_layers` layers the first half of the heads start with W_k = W_q, so that a
+    word of the question attends to video tokens that carry the same word's direction.
     """
     generator = torch.Generator().manual_seed(seed)
     text = model.config.text_config
@@ -103,12 +105,14 @@ def initialise_language_model(
                 for head in range(text.num_key_value_heads // 2):
                     rows = slice(head * head_dim, (head + 1) * head_dim)
                     first = head * group * head_dim
-                    attention.k_proj.weight[rows] = attention.q_proj.weight[first : first + head_dim]
+                    attention.k_proj.weight[rows] = attention.q_proj.weight[
+                        first : first + head_dim
+                    ]
 
 
 def _model_config(shape: ModelShape, tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLConfig:
     def token(text: str) -> int:
-        return int(tokenizer.convert_tokens_to_ids(text))  # type: ignore[arg-type]
+        return int(tokenizer.convert_tokens_to_ids(text))
 
     text_config: dict[str, Any] = {
         "vocab_size": (len(tokenizer) + 31) // 32 * 32,

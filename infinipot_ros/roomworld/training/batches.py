@@ -114,13 +114,20 @@ class BatchBuilder:
                 positions[:, row, start : start + BRANCH_LENGTH] = text_from + np.arange(
                     BRANCH_LENGTH
                 )
-        mask = _branch_mask(visible_to, kept, q)
-        tensors = [torch.from_numpy(a) for a in (video, ids, positions)]
-        tail = [
-            torch.from_numpy(a)
-            for a in (answer_ids, answer_at, referent_at, end_at, kinds, history)
-        ]
-        return Batch(tensors[0], tensors[1], tensors[2], mask, *tail, prefix)
+        as_tensor = torch.from_numpy
+        return Batch(
+            video=as_tensor(video),
+            ids=as_tensor(ids),
+            positions=as_tensor(positions),
+            branch_mask=_branch_mask(visible_to, kept, q),
+            answer_ids=as_tensor(answer_ids),
+            answer_at=as_tensor(answer_at),
+            referent_at=as_tensor(referent_at),
+            question_end_at=as_tensor(end_at),
+            kinds=as_tensor(kinds),
+            history=as_tensor(history),
+            prefix=prefix,
+        )
 
     def _opening(self, rng: np.random.Generator, training: bool) -> list[int]:
         system = [self._ids[word] for word in SYSTEM_PROMPT.split()]
@@ -159,7 +166,9 @@ class BatchBuilder:
         last = plan.n_steps - 1
         moments = [last, *rng.integers(0, plan.n_steps, 5)] if plan.training else [last]
         asked: list[tuple[int, Question]] = []
-        for kind in rng.choice(len(QUESTION_KINDS), 4 * plan.n_questions, p=weights / weights.sum()):
+        for kind in rng.choice(
+            len(QUESTION_KINDS), 4 * plan.n_questions, p=weights / weights.sum()
+        ):
             step = int(moments[int(rng.integers(len(moments)))])
             question = make_question(QUESTION_KINDS[kind], rng, stream.knowledge(step))
             if question is not None:
@@ -209,7 +218,7 @@ def _survivors(rng: np.random.Generator, pool: ScenePool, stream: Stream) -> NDA
 def _branch_mask(
     visible_to: NDArray[np.int64], kept: NDArray[np.bool_], n_questions: int
 ) -> Tensor:
-    """Let branch tokens see the surviving tokens up to their moment, and their own branch before."""
+    """Let branch tokens see surviving tokens up to their moment, and their own branch so far."""
     b, shared = kept.shape
     size = shared + n_questions * BRANCH_LENGTH
     before = np.arange(shared)[None, None] < visible_to[:, :, None]

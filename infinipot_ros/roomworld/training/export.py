@@ -17,8 +17,8 @@ def export_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path) -
     """Write weights (float16), configuration, tokenizer and image preparation into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     half = copy.deepcopy(model).half()
-    end = int(tokenizer.convert_tokens_to_ids("<|im_end|>"))  # type: ignore[arg-type]
-    padding = int(tokenizer.convert_tokens_to_ids("<|endoftext|>"))  # type: ignore[arg-type]
+    end = int(tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    padding = int(tokenizer.convert_tokens_to_ids("<|endoftext|>"))
     half.generation_config = GenerationConfig(
         do_sample=False, eos_token_id=end, pad_token_id=padding, max_new_tokens=8
     )

@@ -34,7 +34,15 @@ def patchify(frames: Tensor) -> Tensor:
     n = frames.shape[0]
     x = frames.float().mul_(1.0 / 127.5).sub_(1.0)
     x = x.view(
-        n, FRAMES_PER_STEP, TOKEN_GRID, MERGE_SIZE, PATCH_SIZE, TOKEN_GRID, MERGE_SIZE, PATCH_SIZE, 3
+        n,
+        FRAMES_PER_STEP,
+        TOKEN_GRID,
+        MERGE_SIZE,
+        PATCH_SIZE,
+        TOKEN_GRID,
+        MERGE_SIZE,
+        PATCH_SIZE,
+        3,
     )
     x = x.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
     return x.reshape(n * _PATCHES, 3 * FRAMES_PER_STEP * PATCH_SIZE**2)
@@ -76,11 +84,11 @@ def run_language_model(
 
     embeddings [b, s, hidden] in the dtype to compute in; positions int64 [3, b, s]; the first
     `n_shared` tokens attend causally to one another, the others by the additive float32 mask
-    `branch_mask` [b, 1, s - n_shared, s]. Returns the final hidden states [b, s, hidden] and those of
-    the shared tokens after layer `tap_layer` [b, n_shared, hidden].
+    `branch_mask` [b, 1, s - n_shared, s]. Returns the final hidden states [b, s, hidden] and those
+    of the shared tokens after layer `tap_layer` [b, n_shared, hidden].
     """
     x = embeddings
-    b, s, hidden = x.shape
+    b, s = x.shape[:2]
     dtype = x.dtype
     cos, sin = _rotary(language_model.rotary_emb, positions)
     tapped = x[:, :n_shared]

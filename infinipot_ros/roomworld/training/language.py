@@ -1,7 +1,7 @@
 """Teach the language model to answer over pooled vision tokens, by a gated curriculum of lengths.
 
-Two auxiliary losses were decisive in trials. The answer is also predicted at the referent word and at
-the end of the question, which gives the look-up a short path to learn (colour questions stuck at
+Two auxiliary losses were decisive in trials. The answer is also predicted at the referent word and
+at the end of the question, which gives the look-up a short path to learn (colour questions stuck at
 0.60 without it). Object tokens of the third layer predict which kinds came before them, which makes
 the order of events available to later layers (order questions stuck at chance without it).
 """
@@ -127,15 +127,15 @@ class LanguageStage:
         self._builder = BatchBuilder(pool, self._word_ids)
         self._judge = BatchBuilder(held_out, self._word_ids)
 
-    def train_step(self) -> float:
-        """Take one optimiser step and return its loss."""
+    def train_step(self) -> None:
+        """Take one optimiser step."""
         batch, n_steps = self._next_batch()
         rate = self._rate()
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         scores = self._score(batch, torch.bfloat16, training=True)
         self._optimizer.zero_grad()
-        scores.loss.backward()
+        torch.autograd.backward(scores.loss)
         torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
         self._optimizer.step()
         self.step += 1
@@ -144,11 +144,9 @@ class LanguageStage:
         if n_steps > longest // 2 or longest == 1:
             self._correct += scores.correct
             self._asked += scores.asked
-        loss = float(scores.loss.detach())
-        self._losses.append(loss)
-        return loss
+        self._losses.append(float(scores.loss.detach()))
 
-    def advance(self, journal: Journal, loss: float) -> None:
+    def advance(self, journal: Journal) -> None:
         """At every report, weigh the kinds anew and open the next length or phase when earned."""
         plan = self._plan
         finishing = self._decay_from is not None and self._since >= plan.decay_steps
@@ -216,7 +214,9 @@ class LanguageStage:
         plan = self._plan
         self.final_accuracy = self.evaluate(plan.validation_steps, plan.validation_streams)
         worst = min(self.final_accuracy.values())
-        self.passed = self.final_accuracy["all"] >= plan.final_accuracy and worst >= plan.final_floor
+        self.passed = (
+            self.final_accuracy["all"] >= plan.final_accuracy and worst >= plan.final_floor
+        )
         journal.write("validation", step=self.step, passed=self.passed, **self.final_accuracy)
         self._cycle += 1
         self._decay_from, self._since = self.step, 0

@@ -1,4 +1,4 @@
-"""Encode many scenes once with the finished vision tower; the language stage builds streams of them."""
+"""Encode many scenes once with the finished vision tower, to build streams of them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def encode_pool(visual: Any, seed: tuple[int, ...], n_scenes: int, processes: in
     for drawn, frames, labels in ordered_map(_draw_chunk, jobs, processes):
         views = torch.from_numpy(frames).flatten(0, 1)
         with torch.autocast("cpu", torch.bfloat16):
-            encoded = torch.cat([encode_steps(visual, part) for part in views.split(240)])
+            encoded = torch.cat([encode_steps(visual, part) for part in torch.split(views, 240)])
         tokens.append(encoded.half().view(len(drawn), len(View), *encoded.shape[1:]).numpy())
         kinds.append(labels)
         scenes.extend(drawn)

@@ -146,7 +146,10 @@ def _view(
         if visits[one].slot.corridor:
             return other, View.ARRIVE_WITHOUT if visits[other].hidden(second) else View.ARRIVE
         return one, View.LEAVE_WITHOUT if visits[one].hidden(first) else View.LEAVE
-    lacking_first, lacking_second = bool(visits[one].hidden(first)), bool(visits[one].hidden(second))
+    lacking_first, lacking_second = (
+        bool(visits[one].hidden(first)),
+        bool(visits[one].hidden(second)),
+    )
     if lacking_first and lacking_second:
         return one, WITHOUTS[int(rng.integers(len(WITHOUTS)))]
     if lacking_first:

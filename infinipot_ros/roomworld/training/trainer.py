@@ -56,13 +56,16 @@ class Trainer:
         """Train until finished, or for `stop_after` optimiser steps; return whether finished."""
         self._journal.write("start", config=self._config.as_dict())
         left = stop_after
-        for prepare, stage in ((self._prepare_vision, self.vision), (self._prepare_language, self.language)):
+        for prepare, stage in (
+            (self._prepare_vision, self.vision),
+            (self._prepare_language, self.language),
+        ):
             if stage.done or left == 0:
                 continue
             prepare()
             while not stage.done and left != 0:
-                loss = stage.train_step()
-                stage.advance(self._journal, loss)
+                stage.train_step()
+                stage.advance(self._journal)
                 left = None if left is None else left - 1
                 if stage.step % self._config.checkpoint_every == 0:
                     self._save()

@@ -56,15 +56,16 @@ class VisionStage:
         self._config = config
         self._visual = model.model.visual
         self._words = model.get_input_embeddings().weight
-        groups = ((*KINDS, "nothing"), tuple(COLORS), SIDES, _PLACES)
-        self._groups = [torch.tensor([word_ids[word] for word in group]) for group in groups]
-        self._scales = nn.Parameter(torch.full((len(groups),), 8.0))
-        self._trained = [*self._visual.parameters(), self._words]
+        vocabularies = ((*KINDS, "nothing"), tuple(COLORS), SIDES, _PLACES)
+        self._groups = [torch.tensor([word_ids[word] for word in group]) for group in vocabularies]
+        self._scales = nn.Parameter(torch.full((len(vocabularies),), 8.0))
+        self._trained: list[Tensor] = [*self._visual.parameters(), self._words]
+        groups: list[dict[str, Any]] = [
+            {"params": self._trained},
+            {"params": [self._scales], "weight_decay": 0.0},
+        ]
         self._optimizer = torch.optim.AdamW(
-            [
-                {"params": self._trained},
-                {"params": [self._scales], "weight_decay": 0.0},
-            ],
+            groups,
             lr=self._plan.learning_rate,
             betas=(0.9, 0.98),
             weight_decay=self._plan.weight_decay,
@@ -73,6 +74,7 @@ class VisionStage:
         self.cycle = 0
         self.decay_from: int | None = None
         self.done = False
+        self._loss_now = 0.0
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside the model."""
@@ -103,8 +105,8 @@ class VisionStage:
             (seed, _VALIDATION_STREAM), plan.validation_scenes, plan.views_per_scene, processes
         )
 
-    def train_step(self) -> float:
-        """Take one optimiser step and return its loss."""
+    def train_step(self) -> None:
+        """Take one optimiser step."""
         picked = self._batch_indices()
         rate = self._rate()
         for group in self._optimizer.param_groups:
@@ -113,20 +115,22 @@ class VisionStage:
             tokens = encode_steps(self._visual, self._train.frames[picked])
         loss = self._loss(self._logits(tokens), _take(self._train, picked))
         self._optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
         self._optimizer.step()
         self.step += 1
-        return float(loss.detach())
+        self._loss_now = float(loss.detach())
 
-    def advance(self, journal: Journal, loss: float) -> None:
+    def advance(self, journal: Journal) -> None:
         """At every check, measure held-out accuracy and decide how to go on."""
         plan = self._plan
         finishing = self.decay_from is not None and self.step - self.decay_from >= plan.decay_steps
         if self.step % plan.check_every and not finishing:
             return
         accuracy = self.evaluate()
-        journal.write("vision", step=self.step, loss=round(loss, 4), cycle=self.cycle, **accuracy)
+        journal.write(
+            "vision", step=self.step, loss=round(self._loss_now, 4), cycle=self.cycle, **accuracy
+        )
         worst = min(accuracy[name] for name in ("kind", "color", "side", "room", "nothing"))
         if self.decay_from is None:
             if worst >= plan.steady_accuracy or self.step >= plan.max_steady_steps:
@@ -138,7 +142,7 @@ class VisionStage:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return held-out accuracy per property over clear views, and of the kind over the others."""
+        """Return held-out accuracy per property over clear views, and of kinds over the others."""
         held_out = self._validation
         parts: list[list[Tensor]] = []
         for start in range(0, len(held_out.frames), 200):
