@@ -114,12 +114,12 @@ class QwenPreprocessor(FramePreprocessor):
         cut = pixels.reshape(
             steps, self.frames_per_step, rows // merge, merge, patch, cols // merge, merge, patch, 3
         ).transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
-        # Normalising after the cut, in place, writes each float once; channels are the fifth axis.
+        # Bytes are moved before they become floats: a quarter of the memory traffic.
+        cut = np.ascontiguousarray(cut).reshape(steps * rows * cols, 3, -1)
         mean = np.asarray(self.mean, np.float32) * 255.0
         scale = 1.0 / (np.asarray(self.std, np.float32) * 255.0)
-        out = cut.astype(np.float32)
-        out -= mean[:, None, None, None]
-        out *= scale[:, None, None, None]
+        out = np.subtract(cut, mean[:, None], dtype=np.float32)
+        out *= scale[:, None]
         return out.reshape(steps * rows * cols, -1), (steps, rows, cols)
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: figures as ratios against a baseline of the same run."""
