@@ -29,9 +29,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=2.0, help="sampling rate (2)")
     parser.add_argument(
         "--frame-size",
-        default="",
+        type=_size,
         metavar="WxH",
-        help="size of the frames, 640x480 say; empty: RoomWorld's own 84x84",
+        help="size of the frames, 640x480 say; left out: RoomWorld's own 84x84",
     )
     parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0: as they are")
     parser.add_argument("--seed", type=int, default=0, help="seed of the world")
@@ -60,10 +60,9 @@ def blocks(args: argparse.Namespace, adapter: ModelAdapter) -> Iterator[Block]:
     what is timed is the engine and not the renderer.
     """
     world = RoomWorld(seed=args.seed)
-    size = tuple(int(side) for side in args.frame_size.split("x")) if args.frame_size else None
     tour = [world.image(frame_time_ns(i, args.fps)) for i in range(256)]
-    if size is not None:
-        tour = [np.asarray(Image.fromarray(image).resize(size)) for image in tour]
+    if args.frame_size is not None:
+        tour = [np.asarray(Image.fromarray(image).resize(args.frame_size)) for image in tour]
     count, index = args.block_steps * adapter.frames_per_step, 0
     while True:
         numbers = range(index, index + count)
@@ -78,3 +77,10 @@ def advance(engine: StreamEngine, source: Iterator[Block], count: int) -> None:
     """Observe some blocks."""
     for _ in range(count):
         engine.observe(*next(source))
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form WIDTHxHEIGHT, 640x480 say")
+    return int(width), int(height)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ class TransformersAdapter(ModelAdapter):
         video_token: str,
     ) -> None:
         self.name = name
+        # Fast tokenizers hold settings that a call changes (split_special_tokens is one), and
+        # questions are checked by their clients' threads while another is being answered.
+        self._tokenizer_lock = threading.Lock()
         self._tokenizer = tokenizer
         self._decoder = decoder
         # transformers renamed the keyword in 5.21; 5.20 is the last that runs on Python 3.10.
@@ -49,7 +53,8 @@ class TransformersAdapter(ModelAdapter):
         self._stop_ids = frozenset(stop_ids)
         self._video_token = video_token
         _, suffix = self._render(None)
-        self._before, _, self._after = suffix.partition(_QUESTION)
+        before, _, after = suffix.partition(_QUESTION)
+        self._before, self._after = self._template_ids(before), self._template_ids(after)
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -63,11 +68,7 @@ class TransformersAdapter(ModelAdapter):
 
     def question_ids(self, question: str) -> list[int]:
         """Return token ids from the last video token up to the start of the answer."""
-        return (
-            self._template_ids(self._before)
-            + self._typed_ids(question)
-            + self._template_ids(self._after)
-        )
+        return self._before + self._typed_ids(question) + self._after
 
     def count_question_tokens(self, question: str) -> int:
         """Return how many tokens the question itself has."""
@@ -75,11 +76,12 @@ class TransformersAdapter(ModelAdapter):
 
     def template_tokens(self) -> int:
         """Return how many tokens the template adds around a question."""
-        return len(self._template_ids(self._before)) + len(self._template_ids(self._after))
+        return len(self._before) + len(self._after)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of answer tokens, special tokens left out."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        with self._tokenizer_lock:
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return input embeddings ``[n, hidden]`` of token ids int64 ``[n]``."""
@@ -125,13 +127,14 @@ class TransformersAdapter(ModelAdapter):
         return prefix, suffix
 
     def _template_ids(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False).input_ids)
+        with self._tokenizer_lock:
+            return list(self._tokenizer(text, add_special_tokens=False).input_ids)
 
     def _typed_ids(self, text: str) -> list[int]:
         """Tokens of what a user typed: a template token in it is text, it cannot forge a role."""
-        return list(
-            self._tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
-        )
+        with self._tokenizer_lock:
+            encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+        return list(encoded.input_ids)
 
 
 def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:
