@@ -1,0 +1,1 @@
+"""Recorded video without a ROS graph: read bags, video files and folders of images."""

@@ -1,0 +1,1 @@
+"""The ROS 2 side: the only part of the package that imports rclpy and messages."""

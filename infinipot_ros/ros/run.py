@@ -1,0 +1,127 @@
+"""The node's process: signals first, then ROS and torch, then spin until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from infinipot_ros.ros.dds import use_image_profile
+from infinipot_ros.ros.stopping import StopRequest, end
+
+if TYPE_CHECKING:
+    from rclpy.executors import Executor
+    from rclpy.impl.rcutils_logger import RcutilsLogger
+
+CONFIG_EXIT = 2
+"""Exit code for a command line or parameters that cannot work; restarting does not help."""
+
+_EXECUTOR_WAIT_S = 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the node until SIGINT, SIGTERM or the end of its ROS context.
+
+    Args:
+        argv: arguments after the program's name, `--ros-args ...`; None takes `sys.argv`.
+
+    Returns:
+        0 after a stop that was asked for, `CONFIG_EXIT` if it could not start.
+    """
+    stop = StopRequest()
+    stop.install()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    use_image_profile()
+    # Progress bars of a model load are noise in a log; the node says itself what it loads.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+    import rclpy
+    from rclpy.executors import MultiThreadedExecutor
+    from rclpy.signals import SignalHandlerOptions
+
+    try:
+        # Importing torch holds the interpreter's lock for long stretches: it comes before the node
+        # is on the graph, where callers expect its services to answer.
+        from infinipot_ros.core.errors import ConfigError
+        from infinipot_ros.ros.node import InfinipotNode
+    except ModuleNotFoundError as error:
+        print(
+            f"infinipot: {error}. This interpreter, {sys.executable}, lacks it: install it there "
+            "or use the interpreter of the environment that has it",
+            file=sys.stderr,
+        )
+        return CONFIG_EXIT
+    try:
+        rclpy.init(args=["infinipot", *arguments], signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # rcl reports a bad argument or params file in several types
+        print(f"infinipot: {error}", file=sys.stderr)
+        return CONFIG_EXIT
+    try:
+        node = InfinipotNode()
+    except ConfigError as error:
+        print(f"infinipot: {error}", file=sys.stderr)
+        rclpy.try_shutdown()
+        return CONFIG_EXIT
+    _forward_log(node.get_logger())
+    executor = MultiThreadedExecutor(node.threads)
+    executor.add_node(node)
+    rclpy.get_default_context().on_shutdown(stop.request)
+    stop.arm()
+    threads = [
+        threading.Thread(
+            target=_spin, args=(executor, node.get_logger()), name="infinipot-spin", daemon=True
+        ),
+        threading.Thread(target=node.autostart, name="infinipot-autostart", daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    stop.wait()
+
+    node.close()
+    executor.shutdown(_EXECUTOR_WAIT_S, wait_for_threads=False)
+    rclpy.try_shutdown()
+    for thread in threads:
+        thread.join(_EXECUTOR_WAIT_S)
+    return end(0)
+
+
+def _spin(executor: Executor, logger: RcutilsLogger) -> None:
+    """Run callbacks; one that fails is logged and the next one runs."""
+    from rclpy.executors import ExternalShutdownException
+
+    while executor.context.ok():
+        try:
+            executor.spin()
+            return
+        except ExternalShutdownException:
+            return
+        except Exception as error:
+            if not executor.context.ok():
+                return
+            logger.error(f"a callback failed: {type(error).__name__}: {error}")
+
+
+class _RosLog(logging.Handler):
+    """Send the package's own log records to the node's logger."""
+
+    def __init__(self, logger: RcutilsLogger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = self.format(record)
+        if record.levelno >= logging.ERROR:
+            self._logger.error(message)
+        elif record.levelno >= logging.WARNING:
+            self._logger.warning(message)
+        else:
+            self._logger.info(message)
+
+
+def _forward_log(logger: RcutilsLogger) -> None:
+    package = logging.getLogger("infinipot_ros")
+    package.addHandler(_RosLog(logger))
+    package.propagate = False
