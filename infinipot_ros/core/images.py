@@ -339,7 +339,8 @@ def _yuv444_to_rgb(luma: RGB, chroma: RGB) -> RGB:
     red = y + 1.402 * scale * v
     green = y - (0.344136 * u + 0.714136 * v) * scale
     blue = y + 1.772 * scale * u
-    return np.rint(np.clip(np.stack([red, green, blue], axis=-1), 0, 255)).astype(np.uint8)
+    rgb = np.stack([red, green, blue], axis=-1)
+    return np.asarray(np.rint(rgb.clip(0, 255)), dtype=np.uint8)
 
 
 def _cv_convert(image: NDArray[Any], code: str) -> RGB:
