@@ -13,11 +13,11 @@ _NS = 1_000_000_000
 class StampSampler:
     """Choose frames at a steady rate by their stamps.
 
-    Due times lie on a grid, so that the mean rate is kept whatever the camera's own rate is.  A
-    frame may come an eighth of a period early: a camera that runs at the sampling rate itself, with
-    jitter, must not lose every other frame.  A stamp that jumps backward, or forward by more than
-    one period, restarts the grid at that frame, so that a looping bag or a stalled camera never
-    stops the sampling.
+    Due times lie on a grid, so that the mean rate is kept whatever the camera's own rate is.  Of
+    the frames around a due time the nearest is taken, as far as the last frame distance foretells
+    the next: a camera that runs at the sampling rate itself, with jitter, must not lose every other
+    frame.  A stamp that jumps backward, or forward by more than one period, restarts the grid at
+    that frame, so that a looping bag or a stalled camera never stops the sampling.
 
     Args:
         fps: rate, frames per second.
@@ -30,19 +30,18 @@ class StampSampler:
         if not fps > 0:
             raise ConfigError(f"fps is {fps!r}; it must be above 0 frames per second")
         self._period_ns = max(1, round(_NS / fps))
-        self._early_ns = self._period_ns // 8
         self._due_ns: int | None = None
         self._last_ns = 0
 
     def accept(self, stamp_ns: int) -> bool:
         """Say whether the frame with this stamp (integer nanoseconds) is to be taken."""
         due = self._due_ns
-        jumped_back = due is not None and stamp_ns < self._last_ns
+        distance = stamp_ns - self._last_ns
         self._last_ns = stamp_ns
-        if due is None or jumped_back or stamp_ns >= due + self._period_ns:
+        if due is None or distance < 0 or stamp_ns >= due + self._period_ns:
             self._due_ns = stamp_ns + self._period_ns
             return True
-        if stamp_ns < due - self._early_ns:
+        if stamp_ns + min(distance, self._period_ns) // 2 < due:
             return False
         self._due_ns = due + self._period_ns
         return True
