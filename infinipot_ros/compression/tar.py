@@ -177,5 +177,5 @@ def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference
         else:
             recent = layout.recent[layers].flatten(0, 1)
             older = _scores_recent(keys, patches, recent, layout)
-        scores[layers, :, :n_older] = older.view(-1, n_heads, n_older)
+        scores[layers, :, :n_older] = older.unflatten(0, (-1, n_heads))
     return scores

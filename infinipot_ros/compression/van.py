@@ -28,8 +28,8 @@ from .topk import finite_or_last
 KERNELS = (7, 5, 3, 1)
 """Pooling kernels by quartile of the layers' coefficient of variation, lowest first."""
 
-# Patches, stored or not, of the planes that are laid out at a time: 4 MB for a float32 map.
-_PLANE_ELEMENTS = 1 << 20
+# Patches, stored or not, of the planes that are laid out at a time: 4 MB for a float64 map.
+_PLANE_ELEMENTS = 1 << 19
 
 
 def value_norms(tokens: VideoTokens) -> Tensor:
@@ -65,7 +65,7 @@ def choose_kernels(norms: Tensor) -> tuple[int, ...]:
 def _band(size: int, kernel: int, device: torch.device) -> Tensor:
     """Return the 0/1 matrix [size, size] that sums over a window of `kernel` around each place."""
     place = torch.arange(size, device=device)
-    return ((place.unsqueeze(0) - place.unsqueeze(1)).abs() <= kernel // 2).float()
+    return ((place.unsqueeze(0) - place.unsqueeze(1)).abs() <= kernel // 2).double()
 
 
 def pool_planes(
@@ -75,7 +75,8 @@ def pool_planes(
 
     The tokens of one step of one head, a plane, are neighbours in memory. Each plane is laid out
     as one dense picture of sums and one of counts, both are filtered by a separable window (two
-    products with band matrices), and the quotient is read back at the tokens.
+    products with band matrices), and the quotient is read back at the tokens. Sums are in float64,
+    so that tokens that see the same window tie, whatever the order of summation.
 
     Planes are handled in groups of bounded size: the time grows with the number of planes, but the
     temporaries beside O(tokens) stay below some 30 MB, also for 3,072 survivors of 3,000 steps.
@@ -100,7 +101,7 @@ def pool_planes(
 
     flat = scores.flatten()
     finite = flat.isfinite()
-    pairs = torch.stack([flat.where(finite, 0.0), finite.float()])
+    pairs = torch.stack([flat.where(finite, 0.0).double(), finite.double()])
     across, down = _band(cols, kernel, scores.device), _band(rows, kernel, scores.device)
 
     group = max(1, _PLANE_ELEMENTS // n_patches)
@@ -110,7 +111,7 @@ def pool_planes(
         first_plane = number * group
         n_planes = min(group, firsts.numel() - first_plane)
         here = place[start:stop] - first_plane * n_patches
-        maps = torch.zeros(2, n_planes * n_patches, device=scores.device)
+        maps = pairs.new_zeros(2, n_planes * n_patches)
         maps[:, here] = pairs[:, start:stop]
         maps = (down @ (maps.view(2, n_planes, rows, cols) @ across)).view(2, -1)
         total, count = maps[:, here]
