@@ -1,8 +1,8 @@
 """Measure the embedded model on held-out streams, from rendered pixels through the stream engine.
 
 `python -m infinipot_ros.roomworld.evaluate --model roomworld --steps 32 --streams 40` renders tours
-that no training has seen, observes them at two frames per second and asks questions of every kind at
-the end. An answer counts only when it equals the true one to the letter.
+that no training has seen, observes them at two frames per second and asks questions of every kind
+at the end. An answer counts only when it equals the true one to the letter.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ class Trainer:
         state = load_checkpoint(self._checkpoint)
         if state is None:
             return
-        if state["config"] != self._config.as_dict():
+        stored = {**state["config"], "threads": self._config.threads}  # threads decide speed only
+        if stored != self._config.as_dict():
             raise ValueError(
                 f"{self._checkpoint} was written with another configuration; "
                 "use the same options, or another folder"
