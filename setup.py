@@ -1,8 +1,9 @@
 """The part of the pip build that pyproject.toml cannot say: compiled interfaces, ROS dependencies.
 
-`pip install .` runs the CMakeLists.txt that colcon runs and packs its result into the wheel: generated
-modules beside the hand-written ones, libraries and share/ files into the environment's prefix, which is
-where the ros-* wheels put theirs and where ament and the loader look. colcon does not use this file.
+`pip install .` runs the CMakeLists.txt that colcon runs and packs its result into the wheel:
+generated modules beside the hand-written ones, libraries and share/ files into the environment's
+prefix, which is where the ros-* wheels put theirs and where ament and the loader look. colcon does
+not use this file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, Distribution, find_packages, setup
 from setuptools.command.build import build
@@ -23,25 +25,17 @@ import ros  # noqa: E402
 NAME = "infinipot_ros"
 GENERATED = ("msg", "srv", "action")
 
-# Ranges admit what the tests have seen work; scripts/ pin exact versions through constraints.txt.
-DEPENDENCIES = [
-    "numpy>=1.26",
-    "opencv-python-headless>=4.8",
-    "pillow>=10",
-    "PyYAML>=6",
-    "rosbags>=0.11,<0.12",
-    "safetensors>=0.4",
-    "tokenizers>=0.22",
-    "torch>=2.6",
-    "transformers>=5.24,<5.40",
-]
+
+def requirements() -> list[str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 class BuildInterfaces(Command):
     """Compile the interfaces and distribute the result over the wheel."""
 
     description = "generate and compile msg/, srv/ and action/ with rosidl"
-    user_options = [("build-lib=", "d", "directory of the built modules")]
+    user_options: ClassVar = [("build-lib=", "d", "directory of the built modules")]
 
     def initialize_options(self) -> None:
         self.build_lib: str | None = None
@@ -84,7 +78,7 @@ class BuildInterfaces(Command):
 class Build(build):
     """Build from nothing, so that a module deleted since the last build is not packed again."""
 
-    sub_commands = [*build.sub_commands, ("build_interfaces", None)]
+    sub_commands: ClassVar = [*build.sub_commands, ("build_interfaces", None)]
 
     def run(self) -> None:
         shutil.rmtree(self.build_lib, ignore_errors=True)
@@ -104,7 +98,7 @@ setup(
     package_data={NAME: ["**/*"]},
     exclude_package_data={"": ["*.pyc", "*.so"]},
     data_files=[],
-    install_requires=DEPENDENCIES + ros.run_requirements(),
+    install_requires=requirements() + ros.run_requirements(),
     options={"egg_info": {"egg_base": "build"}},
     distclass=BinaryDistribution,
     cmdclass={"build": Build, "build_interfaces": BuildInterfaces},

