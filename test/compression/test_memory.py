@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from infinipot_ros.compression import make_policy, tar, van
+
+
+def storages(tree):
+    return [t.untyped_storage() for t in tree_leaves(tree) if isinstance(t, torch.Tensor)]
 
 
 class LargestResult(TorchDispatchMode):
@@ -17,10 +22,10 @@ class LargestResult(TorchDispatchMode):
         self.bytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        known = {storage.data_ptr() for storage in storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        for item in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(item, torch.Tensor) and item._base is None:
-                self.bytes = max(self.bytes, item.untyped_storage().nbytes())
+        new = [s.nbytes() for s in storages(result) if s.data_ptr() not in known]
+        self.bytes = max([self.bytes, *new])
         return result
 
 
