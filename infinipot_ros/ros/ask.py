@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask, stream the answer to stdout, and return the exit code."""
-    stop = StopRequest()
+    stop = StopRequest(code=1)
     stop.install()
     use_image_profile()
 

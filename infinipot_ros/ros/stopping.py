@@ -23,16 +23,20 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """Turn SIGINT and SIGTERM into a request that the main thread waits for.
 
-    Until `arm` the process holds nothing worth cleaning up, and a signal ends it on the spot with
-    exit code 0. After `arm` a signal only makes the request; the owner cleans up and returns. If
-    that takes longer than `GRACE_S` (a model load cannot be interrupted), or on a second signal,
-    the process ends on the spot, again with exit code 0: it was told to stop and did.
+    Until `arm` the process holds nothing worth cleaning up, and a signal ends it on the spot.
+    After `arm` a signal only makes the request; the owner cleans up and returns. If that takes
+    longer than `GRACE_S` (a model load cannot be interrupted), or on a second signal, the process
+    ends on the spot.
 
     A pipe carries the request, since a Python signal handler may run while its own thread holds the
     lock of a `threading.Event`.
+
+    Args:
+        code: exit code of an end on the spot. 0 where stopping is how the process ends at best.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: int = 0) -> None:
+        self._code = code
         self._read_end, self._write_end = os.pipe()
         self._armed = False
 
@@ -65,13 +69,13 @@ class StopRequest:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self._armed or self.requested():
-            end_now(0)
+            end_now(self._code)
         self.request()
 
     def _watch(self) -> None:
         self.wait()
         time.sleep(GRACE_S)
-        end_now(0)
+        end_now(self._code)
 
 
 def end_now(code: int) -> None:
@@ -87,8 +91,11 @@ def end(code: int) -> int:
     """Return the exit code if every thread is done, else end the process at once.
 
     The interpreter must not shut down under a thread that is inside torch or the middleware: it
-    would abort.
+    would abort. From here on signals are ignored: the process is ending anyway, and the interpreter
+    takes its handlers down before it is gone.
     """
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     busy = [
         thread
         for thread in threading.enumerate()

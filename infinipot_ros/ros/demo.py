@@ -1,0 +1,275 @@
+"""`infinipot demo`: a camera process, a node process, questions, and whether it all really ran."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infinipot_ros.ros.children import Child
+from infinipot_ros.ros.dds import use_image_profile
+from infinipot_ros.ros.stopping import StopRequest, end
+
+if TYPE_CHECKING:
+    from infinipot_ros.ros.demo_plan import PlannedQuestion
+
+INTERRUPTED = 130
+START_S = 120.0
+"""Longest time from the start to the first image in memory, seconds."""
+
+_TOUR_S = 75.0
+_WORLD_TIMES_S = (12.0, 24.0, 36.0, 48.0, 60.0, 72.0, 86.0, 100.0, 114.0)
+_VIDEO_TIMES_S = (10.0, 18.0, 26.0, 34.0, 42.0, 50.0)
+_FIRST_STAMP = re.compile(r"first stamp (\d+) ns")
+_NS = 1_000_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--video", metavar="FILE", help="show a video file instead of RoomWorld")
+    source.add_argument("--bag", metavar="PATH", help="play a bag instead of RoomWorld")
+    parser.add_argument("--bag-topic", help="image topic of the bag (default: the first one)")
+    parser.add_argument("--keep", action="store_true", help="stay up afterwards for your questions")
+    parser.add_argument("--model", default="roomworld", help="model that watches (%(default)s)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=288, help="cap of the memory, tokens (%(default)s)"
+    )
+    parser.add_argument("--policy", default="infinipot_v", help="compression (%(default)s)")
+    parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
+    parser.add_argument(
+        "--pace", type=float, default=1.0, help="ask the questions this many times faster"
+    )
+    parser.epilog = (
+        "Exit code 0 only if frames flowed, the memory was compressed and stayed below its cap, "
+        "every question was answered and both processes ended cleanly."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; return the exit code."""
+    stop = StopRequest(code=INTERRUPTED)
+    stop.install()
+    if not args.keep:
+        # Nobody else's topics, nobody else's network. With --keep it runs where the user's own
+        # commands will look for it.
+        os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+        os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+    use_image_profile()
+    with tempfile.TemporaryDirectory(prefix="infinipot-demo-") as folder:
+        os.environ.setdefault("ROS_LOG_DIR", folder)
+        stop.arm()
+        code = _Demo(args, stop, Path(folder)).run()
+    return end(code)
+
+
+@dataclass
+class _Tally:
+    """What happened to the questions."""
+
+    asked: int = 0
+    answered: int = 0
+    right: int = 0
+    judged: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+class _Demo:
+    """One run of the demo, from the first process to the verdict."""
+
+    def __init__(self, args: argparse.Namespace, stop: StopRequest, folder: Path) -> None:
+        from infinipot_ros.ros.demo_observer import Observer
+        from infinipot_ros.ros.demo_view import View
+
+        self._args = args
+        self._stop = stop
+        self._view = View()
+        self._tally = _Tally()
+        self._world = not (args.video or args.bag)
+        self._view.heading("infinipot demo: a camera, a ROS 2 node that remembers, questions\n")
+        self._children = [
+            Child("node", self._node_arguments(), folder / "node.log"),
+            Child("camera", self._camera_arguments(), folder / "camera.log"),
+        ]
+        self._observer = Observer(args.ros_args)
+
+    def run(self) -> int:
+        """Play, ask, judge; the children are ended in any case."""
+        try:
+            if self._start():
+                self._ask_all()
+                self._check_memory()
+                if self._args.keep and not self._stop.requested():
+                    self._stay()
+        finally:
+            self._view.end_live_line()
+            codes = self._end_children()
+            self._observer.close()
+        for child, code in zip(self._children, codes, strict=True):
+            if code != 0:
+                self._tally.faults.append(f"the {child.name} process ended with exit code {code}")
+        return self._verdict()
+
+    def _node_arguments(self) -> list[str]:
+        args = self._args
+        values = {
+            "model": args.model,
+            "memory.max_tokens": args.max_tokens,
+            "memory.policy": args.policy,
+            "cpu_threads": 1 if args.model == "roomworld" else 0,
+            "status.period_s": 0.5,
+        }
+        out = ["node", "--ros-args"]
+        for name, value in values.items():
+            out += ["-p", f"{name}:={value}"]
+        return out
+
+    def _camera_arguments(self) -> list[str]:
+        args = self._args
+        out = ["camera", "--wait"]
+        if self._world:
+            out += ["--source", "roomworld", "--seed", str(args.seed), "--tour", str(_TOUR_S)]
+            self._view.say(f"  camera   RoomWorld {args.seed}, 10 images a second, best effort")
+        else:
+            out += ["--source", args.video or args.bag, "--loop"]
+            if args.bag_topic:
+                out += ["--bag-topic", args.bag_topic]
+            self._view.say(f"  camera   {args.video or args.bag}, in a loop, best effort")
+        self._view.say(
+            f"  node     model {args.model}, at most {args.max_tokens} tokens in memory, "
+            f"policy {args.policy}\n"
+        )
+        return out
+
+    def _start(self) -> bool:
+        """Wait until images are in memory; say why if they never are."""
+        self._view.say("  starting both processes ...")
+        deadline = time.monotonic() + START_S
+        while self._observer.status is None or self._observer.status.frames_encoded == 0:
+            ended = [child for child in self._children if child.exit_code() is not None]
+            if ended or time.monotonic() > deadline:
+                child = ended[0] if ended else self._children[0]
+                self._tally.faults.append(f"no image reached the memory; the {child.name} said:")
+                self._tally.faults += child.output().splitlines()[-12:]
+                return False
+            if self._stop.wait(0.1):
+                return False
+        return True
+
+    def _ask_all(self) -> None:
+        first_ns = self._first_stamp()
+        for question in self._plan():
+            due_s = question.time_s / self._args.pace
+            if not self._watch_until(first_ns, due_s):
+                return
+            elapsed_s = (time.time_ns() - first_ns) / _NS
+            self._view.question(elapsed_s, question.text)
+            self._tally.asked += 1
+            result = self._observer.ask(question.text, self._stop)
+            if result is None or not result.success:
+                reason = "no reply" if result is None else result.message
+                self._view.say(f"        no answer: {reason}")
+                self._tally.faults.append(f"{question.text!r} was not answered: {reason}")
+                continue
+            self._tally.answered += 1
+            if question.truth:
+                self._tally.judged += 1
+                self._tally.right += result.answer == question.truth
+            self._view.answer(
+                result.answer or "(nothing)",
+                question.truth,
+                f"in {result.latency_s:.2f} s, confidence {result.confidence:.2f}",
+            )
+        self._watch_until(first_ns, (time.time_ns() - first_ns) / _NS + 2.0)
+
+    def _plan(self) -> Sequence[PlannedQuestion]:
+        from infinipot_ros.ros import demo_plan
+
+        if self._world:
+            from infinipot_ros.roomworld import RoomWorld
+
+            world = RoomWorld(seed=self._args.seed, tour_s=_TOUR_S)
+            return demo_plan.plan_for_world(world, _WORLD_TIMES_S, self._args.seed)
+        texts = demo_plan.REAL_VIDEO_QUESTIONS
+        if self._args.model == "roomworld":
+            self._view.say(
+                "  note: the embedded model knows RoomWorld only. Here it shows that real images\n"
+                "  flow and fit; for answers that mean something give --model a real one.\n"
+            )
+            texts = demo_plan.ROOMWORLD_QUESTIONS
+        return demo_plan.plan_without_truth(texts, _VIDEO_TIMES_S)
+
+    def _first_stamp(self) -> int:
+        found = _FIRST_STAMP.search(self._children[1].output())
+        return int(found.group(1)) if found else time.time_ns()
+
+    def _watch_until(self, first_ns: int, due_s: float) -> bool:
+        """Show the memory until a time after the first image; False if the demo is to end."""
+        while True:
+            elapsed_s = (time.time_ns() - first_ns) / _NS
+            if self._observer.status is not None:
+                self._view.status(self._observer.status, elapsed_s)
+            if elapsed_s >= due_s:
+                return True
+            for child in self._children:
+                if child.exit_code() is not None:
+                    self._tally.faults.append(f"the {child.name} process ended in mid-demo")
+                    return False
+            if self._stop.wait(min(0.2, due_s - elapsed_s)):
+                return False
+
+    def _check_memory(self) -> None:
+        self._tally.faults += self._observer.broken_promises()
+        status = self._observer.status
+        if status is not None and status.compressions == 0:
+            self._tally.faults.append("the memory was never compressed")
+
+    def _stay(self) -> None:
+        self._view.end_live_line()
+        self._view.say(
+            "\n  Still running. In another terminal, for example:\n\n"
+            '    infinipot ask "How many objects did you see?"\n'
+            "    ros2 service call /infinipot/query infinipot_ros/srv/Query "
+            "\"{question: 'what did you see first ?'}\"\n"
+            "    ros2 topic echo /infinipot/status\n"
+            "    ros2 service call /infinipot/reset std_srvs/srv/Trigger\n\n"
+            "  Ctrl-C ends both processes.\n"
+        )
+        self._stop.wait()
+
+    def _end_children(self) -> list[int]:
+        for child in self._children:
+            child.interrupt()
+        return [child.stop() for child in self._children]
+
+    def _verdict(self) -> int:
+        tally, status = self._tally, self._observer.status
+        if self._stop.requested() and not (self._args.keep and tally.answered):
+            self._view.say("\n  stopped")
+            return INTERRUPTED
+        if status is not None:
+            self._view.say(
+                f"\n  {status.frames_encoded} frames encoded, {status.frames_dropped} dropped, "
+                f"{status.compressions} compressions; never above {self._observer.peak_tokens} of "
+                f"{status.tokens_cap} tokens and {self._observer.peak_bytes / 1e6:.2f} of "
+                f"{status.bytes_cap / 1e6:.2f} MB"
+            )
+        self._view.say(f"  {tally.answered} of {tally.asked} questions answered" + self._score())
+        for fault in tally.faults:
+            self._view.say(f"  fault: {fault}")
+        if tally.faults or not tally.answered:
+            self._view.heading("\n  FAILED: not everything ran")
+            return 1
+        self._view.heading("\n  Everything ran.")
+        return 0
+
+    def _score(self) -> str:
+        if not self._tally.judged:
+            return ""
+        return f", {self._tally.right} of {self._tally.judged} right"
