@@ -1,8 +1,8 @@
 """Ask a robot's camera stream questions, in constant memory.
 
 Start reading at `infinipot_ros.core`, the ROS-free heart: `StreamEngine.observe`, `ask`, `reset`.
-`infinipot_ros.ros` turns it into a node; `infinipot_ros.msg`, `.srv` and `.action` are generated from
-the interface files when the package is built.
+`infinipot_ros.ros` turns it into a node; `infinipot_ros.msg`, `.srv` and `.action` are generated
+from the interface files when the package is built.
 """
 
 from pkgutil import extend_path

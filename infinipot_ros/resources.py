@@ -22,5 +22,5 @@ def share_directory() -> Path:
         if (share / "package.xml").is_file():
             return share
     raise FileNotFoundError(
-        f"no share/infinipot_ros above {__file__}: install the package with `pip install .` or colcon"
+        f"no share/infinipot_ros above {__file__}: install the package (`pip install .` or colcon)"
     )
