@@ -21,6 +21,7 @@ from infinipot_ros.roomworld.training.pool import encode_pool, load_pool, save_p
 from infinipot_ros.roomworld.training.streams import draw_stream, kinds_before
 from infinipot_ros.roomworld.training.trainer import Trainer
 from infinipot_ros.roomworld.training.views import NO_KIND, Photographer, View
+from infinipot_ros.roomworld.training.workers import ordered_map
 from infinipot_ros.roomworld.vocabulary import KINDS, NUMBERS, QUESTION_KINDS
 
 SHAPE = ModelShape(layers=3, vision_depth=2)
@@ -250,3 +251,8 @@ def test_the_exported_folder_loads_and_answers(smoke_training) -> None:
     engine.observe(np.zeros((4, 84, 84, 3), np.uint8), [0, 1, 2, 3])
     assert engine.stats().tokens_retained == 2 * 9
     assert engine.ask("did you see a cup ?").n_tokens >= 1
+
+
+def test_worker_processes_change_nothing() -> None:
+    jobs = [-3, 1, -2, 5, -8, 0, 4]
+    assert list(ordered_map(abs, jobs, processes=2)) == list(ordered_map(abs, jobs, processes=1))
