@@ -200,6 +200,36 @@ def test_scores_equal_naive_loop(make_store, blocks, seed, recent_steps, referen
             assert van[layer, head, slot].item() == pytest.approx(score, rel=1e-5)
 
 
+def test_heads_may_hold_different_numbers_of_recent_tokens(make_store):
+    """A smaller grid makes r larger: it reaches back to steps thinned in each head otherwise."""
+    store = make_store(layers=2, heads=4)
+    store.append(4, 4, 8)
+    params = {"recent_ratio": 0.2, "key_space": "content", "tar_reference": "recent"}
+    policy = make_policy("infinipot_v", {**params, "pooling": False}, 0)
+    store.retain(policy.select(store.view(128), 64))
+    store.append(1, 4)
+    view = store.view(128)
+    recent = view.steps > store.n_steps - 1 - round(0.2 * 128 / 4)
+    counts = recent.sum(-1)
+    assert counts.amin() < counts.amax()
+    params["tar_ratio"] = (int(counts.amax()) - 1) / 60  # TaR has room in some heads, not in all
+    policy = make_policy("infinipot_v", {**params, "pooling": False}, 0)
+    slots = policy.select(view, 60)
+    assert torch.equal(slots, naive_select(view, 60, {0: 1, 1: 1}, **params))
+    assert torch.zeros_like(recent).scatter_(-1, slots, True)[recent].all()
+
+
+def test_a_broken_value_is_a_hole_to_its_neighbours(make_store):
+    store = make_store(layers=1, heads=1)
+    store.append(3, 3)
+    store.values[0, 0, 4] = torch.nan
+    norms = value_norms(store.view())
+    patches = store.rows * 3 + store.cols
+    pooled = pool_layers(norms, store.steps, patches, grid=(3, 3), kernels=(3,)).flatten()
+    assert pooled[0].item() == pytest.approx(norms.flatten()[[0, 1, 3]].mean().item())
+    assert pooled[4] == -torch.inf
+
+
 @pytest.mark.parametrize("name, tar_ratio, pooling", [("tar", 1.0, False), ("van", 0.0, True)])
 def test_ends_equal_the_combination_at_its_ends(make_store, name, tar_ratio, pooling):
     store = make_store(layers=3, heads=4, seed=5)

@@ -220,24 +220,6 @@ def test_newest_stay_when_a_smaller_grid_makes_the_recent_steps_too_many(make_st
     assert (slots == torch.arange(store.n_tokens - 30, store.n_tokens)).all()
 
 
-def test_heads_may_hold_different_numbers_of_recent_tokens(make_store):
-    """A larger r reaches back to steps already thinned, in each head in its own way."""
-    store = make_store(layers=2, heads=4)
-    store.append(4, 4, 8)
-    policy = make_policy("infinipot_v", {"recent_ratio": 0.2, "pooling": False}, 0)
-    store.retain(policy.select(store.view(128), 64))
-    store.append(1, 4)
-    view = store.view(128)
-    counts = (view.steps > store.n_steps - 1 - 6).sum(-1)
-    assert counts.amin() < counts.amax()
-    share = int(counts.amax()) - 1  # some heads still have room for TaR, others have not
-    policy = make_policy("infinipot_v", {"recent_ratio": 0.2, "tar_ratio": share / 60}, 0)
-    slots = policy.select(view, 60)
-    assert_slots(slots, store, 60)
-    kept = torch.zeros_like(view.steps, dtype=torch.bool).scatter_(-1, slots, True)
-    assert kept[view.steps > store.n_steps - 1 - 6].all()
-
-
 def test_a_policy_with_state_per_token_fits_the_interface(make_store):
     """State gathered with the returned slots stays beside its token, as the base class promises."""
 
