@@ -217,8 +217,8 @@ class SlabCache:
         self.length = mark
 
     def clear(self) -> None:
-        """Forget everything; the memory stays allocated."""
-        self.length = 0
+        """Forget every video token; the prefix, and the memory itself, stay."""
+        self.length = min(self.length, self.prefix_tokens)
         self.video_tokens = 0
 
     # -- compression -----------------------------------------------------------------------
@@ -231,19 +231,21 @@ class SlabCache:
         """
         kept = slots.shape[2]
         first, stop = self.prefix_tokens, self.prefix_tokens + kept
-        dim = self.shape.head_dim
-        heads = torch.arange(self.shape.kv_heads, device=slots.device).unsqueeze(-1)
-        # One layer at a time: the copy that a gather needs is then 1/L of the cache.  A flat
+        heads, dim = self.shape.kv_heads, self.shape.head_dim
+        # All that must be allocated is allocated before the first slot changes: running out of
+        # memory then leaves the cache whole.  One layer's scratch serves all layers; a flat
         # index_select is two to three times faster than gather over [H, N, D].
+        offsets = torch.arange(heads, device=slots.device).unsqueeze(-1) * self.capacity + first
+        flat = (slots + offsets).flatten(1)
+        scratch = self.keys.new_empty(heads * kept, dim)
+        planes = [self._steps, self._rows, self._cols, self._stamps, *self._positions]
+        moved = [plane.gather(2, slots) for plane in planes]
         for layer in range(self.shape.layers):
-            flat = (slots[layer] + first + heads * self.capacity).flatten()
             for slab in (self.keys[layer], self.values[layer]):
-                rows = slab.view(-1, dim).index_select(0, flat)
-                slab[:, first:stop] = rows.view(len(heads), kept, dim)
-        for plane in (self._steps, self._rows, self._cols, self._stamps):
-            plane[:, :, :kept] = plane.gather(2, slots)
-        for plane in self._positions:
-            plane[:, :, :kept] = plane.gather(2, slots)
+                torch.index_select(slab.view(-1, dim), 0, flat[layer], out=scratch)
+                slab[:, first:stop] = scratch.view(heads, kept, dim)
+        for plane, values in zip(planes, moved, strict=True):
+            plane[:, :, :kept] = values
         self.video_tokens = kept
         self.length = stop
 

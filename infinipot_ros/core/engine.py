@@ -14,10 +14,12 @@ from torch import Tensor
 from infinipot_ros.compression import make_policy
 from infinipot_ros.compression.base import PolicyError, VideoTokens
 from infinipot_ros.core.adapter import EncodedBlock, ModelAdapter
-from infinipot_ros.core.cache import Provenance, SlabCache
+from infinipot_ros.core.cache import SlabCache
+from infinipot_ros.core.checks import check_frames
 from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.decoding import StopCheck, TextSink, decode_greedily
-from infinipot_ros.core.errors import ConfigError, FrameError, QuestionError
+from infinipot_ros.core.errors import ConfigError, QuestionError
+from infinipot_ros.core.timeline import Timeline
 from infinipot_ros.core.types import Answer, MemoryStats
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class StreamEngine:
             max_tokens=config.max_tokens if self._capped else None,
             reserve_tokens=self._reserve,
         )
+        self._prefill_prefix()
         self.reset()
 
     @classmethod
@@ -123,7 +126,7 @@ class StreamEngine:
         Raises:
             FrameError: frames or stamps of a wrong number, shape or dtype.
         """
-        images = _check_frames(frames, stamps)
+        images = check_frames(frames, stamps)
         block = self.config.block_steps * self.adapter.frames_per_step
         for start in range(0, len(images), block):
             self._observe_block(images[start : start + block], list(stamps[start : start + block]))
@@ -164,7 +167,7 @@ class StreamEngine:
                     self.adapter,
                     self._cache,
                     self.adapter.question_ids(question),
-                    first_position=self._next_text_position(),
+                    first_position=self._timeline.next_text_position(),
                     max_new_tokens=limit,
                     on_text=on_text,
                     should_stop=should_stop,
@@ -186,19 +189,16 @@ class StreamEngine:
         """Forget the stream and start a new one; the memory stays allocated."""
         self._cache.clear()
         self._policy.reset()
-        self._next_step = 0
-        self._newest_time: int | None = None
-        self._spatial_end = 0
+        self._timeline = Timeline(
+            start=len(self._prefix_ids),
+            interval=self._interval,
+            frames_per_step=self.adapter.frames_per_step,
+            device=self.adapter.shape.device,
+        )
         self._newest_stamp: int | None = None
         self._frames = self._blocks = self._compressions = 0
         self._encode_ms = self._compress_ms = 0.0
         self._limit_warned = False
-        ids = torch.tensor(self._prefix_ids, device=self.adapter.shape.device)
-        with torch.inference_mode():
-            self.adapter.prefill(
-                self.adapter.embed(ids), self._text_positions(0, len(ids)), self._cache
-            )
-        self._cache.commit_text(len(ids))
 
     # -- around them -----------------------------------------------------------------------
 
@@ -259,17 +259,15 @@ class StreamEngine:
         with torch.inference_mode():
             encoded = self.adapter.encode(self.adapter.to_device(pixels), grid)
             self._make_room(encoded)
-            origin = self._provenance(encoded, stamps)
+            origin = self._timeline.place(encoded.steps, encoded.rows, encoded.cols, stamps)
             self.adapter.prefill(encoded.embeddings, origin.positions, self._cache)
         # Only now, when nothing can fail any more, does the block become part of the stream.
         self._cache.commit_video(origin)
-        self._next_step += encoded.steps
-        self._newest_time = int(origin.positions[0, -1])
-        self._spatial_end = max(self._spatial_end, encoded.rows, encoded.cols)
+        self._timeline.advance(encoded.steps, encoded.rows, encoded.cols)
         self._newest_stamp = newest
         self._frames += n_frames
         self._blocks += 1
-        self._encode_ms = 1e3 * (time.monotonic() - started)
+        self._encode_ms = self._milliseconds_since(started)
 
     def _make_room(self, encoded: EncodedBlock) -> None:
         """Compress where the block would pass the cap, re-index where it would pass the limit."""
@@ -286,9 +284,14 @@ class StreamEngine:
             started = time.monotonic()
             cache.retain(self._policy.select(self._view(per_step), keep))
             self._compressions += 1
-            self._compress_ms = 1e3 * (time.monotonic() - started)
+            self._compress_ms = self._milliseconds_since(started)
         cache.ensure(incoming)
         self._keep_below_limit(encoded.steps)
+
+    def _milliseconds_since(self, started: float) -> float:
+        if self.adapter.shape.device.type == "cuda":
+            torch.cuda.synchronize(self.adapter.shape.device)  # else only the launch is timed
+        return 1e3 * (time.monotonic() - started)
 
     def _view(self, tokens_per_step: int) -> VideoTokens:
         cache = self._cache
@@ -314,15 +317,15 @@ class StreamEngine:
         Only then, not at every compression: a key that survives thousands of compressions in half
         precision must not be rotated thousands of times.
         """
-        needed = steps * self._interval + self._reserve
-        if self._newest_time is None or self._newest_time + needed < self._position_limit:
+        needed, timeline = steps * self._interval + self._reserve, self._timeline
+        if timeline.newest is None or timeline.newest + needed < self._position_limit:
             return
         if self.config.positions == "compact":
-            self._newest_time = self._cache.compact(
+            timeline.newest = self._cache.compact(
                 self.adapter.rotary,
-                self._next_step - 1,
-                origin=len(self._prefix_ids),
-                interval=self._interval,
+                timeline.next_step - 1,
+                origin=timeline.start,
+                interval=timeline.interval,
                 limit=self._position_limit - needed,
             )
         elif not self._limit_warned:
@@ -333,44 +336,14 @@ class StreamEngine:
                 self._position_limit,
             )
 
-    # -- positions -------------------------------------------------------------------------
-
-    def _provenance(self, encoded: EncodedBlock, stamps: list[int]) -> Provenance:
-        """Provenance of the block's tokens, positions as the library gives them to one video."""
-        device = self.adapter.shape.device
-        start = len(self._prefix_ids)
-        first = start if self._newest_time is None else self._newest_time + self._interval
-        step = torch.arange(encoded.steps, device=device)
-        grid = torch.cartesian_prod(
-            step,
-            torch.arange(encoded.rows, device=device),
-            torch.arange(encoded.cols, device=device),
-        )
-        steps, rows, cols = grid.view(-1, 3).unbind(-1)
-        # A step carries the stamp of its last frame: what it shows is not older than that.
-        last = stamps[self.adapter.frames_per_step - 1 :: self.adapter.frames_per_step]
-        return Provenance(
-            steps=steps + self._next_step,
-            rows=rows,
-            cols=cols,
-            stamps=torch.tensor(last, dtype=torch.int64, device=device)[steps],
-            positions=torch.stack((first + steps * self._interval, start + rows, start + cols)),
-        )
-
-    def _next_text_position(self) -> int:
-        """First position of text after the video: one past the largest id on any axis.
-
-        As transformers 4.57 computed it, with which the weights were trained; 5.3 and later
-        place text elsewhere when left to themselves.
-        """
-        start = len(self._prefix_ids)
-        if self._newest_time is None:
-            return start
-        return max(self._newest_time, start + self._spatial_end - 1) + 1
-
-    def _text_positions(self, first: int, count: int) -> Tensor:
-        device = self.adapter.shape.device
-        return torch.arange(first, first + count, device=device).expand(self.adapter.shape.axes, -1)
+    def _prefill_prefix(self) -> None:
+        # Once for ever: the prefix is never evicted nor moved, so a reset need not run the model.
+        device, axes = self.adapter.shape.device, self.adapter.shape.axes
+        ids = torch.tensor(self._prefix_ids, device=device)
+        positions = torch.arange(len(ids), device=device).expand(axes, -1)
+        with torch.inference_mode():
+            self.adapter.prefill(self.adapter.embed(ids), positions, self._cache)
+        self._cache.commit_text(len(ids))
 
     def _check_position_limit(self) -> None:
         block = self.config.block_steps * self._interval + self._reserve
@@ -381,28 +354,3 @@ class StreamEngine:
                 f"at least {least} positions; raise it, or lower block_steps, max_question_tokens "
                 "or max_new_tokens"
             )
-
-
-def _check_frames(
-    frames: NDArray[np.uint8] | Sequence[NDArray[np.uint8]], stamps: Sequence[int]
-) -> list[NDArray[np.uint8]]:
-    images = list(frames)
-    if len(images) != len(stamps):
-        raise FrameError(f"{len(images)} frames but {len(stamps)} stamps; give one stamp a frame")
-    for index, image in enumerate(images):
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-            kind = image.dtype if isinstance(image, np.ndarray) else type(image).__name__
-            raise FrameError(f"frame {index} is of {kind}; it must be a uint8 array")
-        if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-            raise FrameError(f"frame {index} has shape {image.shape}; it must be [h, w, 3] RGB")
-        if image.shape != images[0].shape:
-            raise FrameError(
-                f"frame {index} has shape {image.shape}, frame 0 {images[0].shape}; "
-                "observe frames of one size together"
-            )
-    for index, stamp in enumerate(stamps):
-        if not isinstance(stamp, (int, np.integer)) or isinstance(stamp, bool):
-            raise FrameError(
-                f"stamp {index} is {stamp!r}; stamps are integer nanoseconds, never seconds"
-            )
-    return images

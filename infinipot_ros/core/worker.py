@@ -266,9 +266,10 @@ class Worker:
         problem = ""
         try:
             stream.engine.observe([f.image for f in block], [f.stamp_ns for f in block])
+            stats = stream.engine.stats()
         except Exception as error:  # whatever a model does to one block, the node lives on
             problem = f"{type(error).__name__}: {error}"
-        stats = stream.engine.stats()
+            stats = stream.memory
         with self._changed:
             stream.in_flight = 0
             stream.memory = stats

@@ -109,7 +109,7 @@ def test_compact_positions_stay_below_the_limit(adapter, policy):
         assert int(positions[0].min()) >= origin
         order = positions[0].diff(dim=-1) * engine.cache.steps.diff(dim=-1).sign()
         assert (order >= 0).all()
-        assert engine._next_text_position() + engine._reserve <= 420
+        assert engine._timeline.next_text_position() + engine._reserve <= 420
     engine.ask(QUESTION)
 
 
@@ -123,7 +123,9 @@ def test_compaction_rotates_keys_as_the_library_would(adapter):
         [cache.unrotated_keys(slice(i, i + 1), adapter.rotary)[0] for i in range(3)]
     )
     before = cache.positions.clone()
-    cache.compact(adapter.rotary, engine._next_step - 1, origin=10, interval=2, limit=10_000)
+    cache.compact(
+        adapter.rotary, engine._timeline.next_step - 1, origin=10, interval=2, limit=10_000
+    )
     assert not torch.equal(before, cache.positions)
     assert torch.equal(before[1:], cache.positions[1:])
     rotary = adapter._decoder.rotary_emb
@@ -143,9 +145,9 @@ def test_compaction_of_a_whole_stream_changes_nothing(adapter):
     before = engine.cache.video_keys.clone()
     origin = engine.cache.prefix_tokens
     newest = engine.cache.compact(
-        adapter.rotary, engine._next_step - 1, origin=origin, interval=2, limit=10_000
+        adapter.rotary, engine._timeline.next_step - 1, origin=origin, interval=2, limit=10_000
     )
-    assert newest == engine._newest_time
+    assert newest == engine._timeline.newest
     assert torch.equal(before, engine.cache.video_keys)
 
 

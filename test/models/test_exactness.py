@@ -60,7 +60,7 @@ def _observe(engine, frames, sizes):
 def _question_logits(engine, question):
     """Logits of every question token over the engine's memory, and their positions."""
     ids = torch.tensor(engine.adapter.question_ids(question))
-    first = engine._next_text_position()
+    first = engine._timeline.next_text_position()
     positions = torch.arange(first, first + len(ids)).expand(3, -1)
     with torch.inference_mode():
         hidden = engine.adapter.prefill(engine.adapter.embed(ids), positions, engine.cache)
