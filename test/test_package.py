@@ -13,13 +13,13 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from infinipot_ros.action import Ask
-from infinipot_ros.msg import Evidence, MemoryStatus
-from infinipot_ros.srv import Query
 from packaging.requirements import Requirement
 
 import infinipot_ros
+from infinipot_ros.action import Ask
+from infinipot_ros.msg import Evidence, MemoryStatus
 from infinipot_ros.resources import share_directory
+from infinipot_ros.srv import Query
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(infinipot_ros.__file__).parent
