@@ -41,6 +41,8 @@ class RawPayload:
         Raises:
             FrameError: the fields contradict each other or the encoding is unknown.
         """
+        if self.encoding == "rgb8" and self.step == 3 * self.width:
+            return self.data[: self.height * self.step].reshape(self.height, self.width, 3)
         from infinipot_ros.core.images import decode_raw
 
         return decode_raw(

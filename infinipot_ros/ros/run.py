@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -10,11 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from infinipot_ros.ros.dds import use_image_profile
-from infinipot_ros.ros.stopping import StopRequest, end
+from infinipot_ros.ros.stopping import StopRequest, end_now
 
 if TYPE_CHECKING:
     from rclpy.executors import Executor
     from rclpy.impl.rcutils_logger import RcutilsLogger
+
+    from infinipot_ros.ros.node import InfinipotNode
 
 CONFIG_EXIT = 2
 """Exit code for a command line or parameters that cannot work; restarting does not help."""
@@ -39,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
     import rclpy
-    from rclpy.executors import MultiThreadedExecutor
     from rclpy.signals import SignalHandlerOptions
 
     try:
@@ -59,13 +61,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # rcl reports a bad argument or params file in several types
         print(f"infinipot: {error}", file=sys.stderr)
         return CONFIG_EXIT
+    # What was imported stays for good: no collection need look at it again.
+    gc.freeze()
     try:
-        node = InfinipotNode()
+        _serve(InfinipotNode(), stop)
     except ConfigError as error:
         print(f"infinipot: {error}", file=sys.stderr)
-        rclpy.try_shutdown()
         return CONFIG_EXIT
-    _forward_log(node.get_logger())
+    finally:
+        # The participant leaves the graph when the last handle on the node is gone.
+        gc.collect()
+        rclpy.try_shutdown()
+    # The interpreter would take torch apart for seconds now; nothing that matters is left.
+    end_now(0)
+
+
+def _serve(node: InfinipotNode, stop: StopRequest) -> None:
+    """Spin the node until it is told to stop, then close it."""
+    import rclpy
+    from rclpy.executors import MultiThreadedExecutor
+
+    handler = _RosLog(node.get_logger())
+    package = logging.getLogger("infinipot_ros")
+    package.addHandler(handler)
+    package.propagate = False
     executor = MultiThreadedExecutor(node.threads)
     executor.add_node(node)
     rclpy.get_default_context().on_shutdown(stop.request)
@@ -82,10 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     node.close()
     executor.shutdown(_EXECUTOR_WAIT_S, wait_for_threads=False)
-    rclpy.try_shutdown()
     for thread in threads:
         thread.join(_EXECUTOR_WAIT_S)
-    return end(0)
+    package.removeHandler(handler)
 
 
 def _spin(executor: Executor, logger: RcutilsLogger) -> None:
@@ -119,9 +137,3 @@ class _RosLog(logging.Handler):
             self._logger.warning(message)
         else:
             self._logger.info(message)
-
-
-def _forward_log(logger: RcutilsLogger) -> None:
-    package = logging.getLogger("infinipot_ros")
-    package.addHandler(_RosLog(logger))
-    package.propagate = False

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import NoReturn
 
 GRACE_S = 2.2
 """Seconds that a clean end may take before the process is ended at once."""
@@ -78,7 +79,7 @@ class StopRequest:
         end_now(self._code)
 
 
-def end_now(code: int) -> None:
+def end_now(code: int) -> NoReturn:
     """End the process without waiting for its threads."""
     for stream in (sys.stdout, sys.stderr):
         # It may be closed, or being written to by the code that was interrupted.
