@@ -23,6 +23,8 @@ class Layout:
         patches: int64 [L, H, N], row * grid columns + column: equal where row and column are.
         recent: bool [L, H, N], whether the token belongs to the last r steps of the stream.
         grid: (rows, columns) of the smallest grid that holds every stored patch.
+        recent_steps: r.
+        oldest_recent: the first of the last r steps of the stream.
         most_recent: recent tokens in the head that has most; they are the last of its slots.
         fewest_recent: recent tokens in the head that has fewest.
     """
@@ -30,15 +32,31 @@ class Layout:
     patches: Tensor
     recent: Tensor
     grid: tuple[int, int]
+    recent_steps: int
+    oldest_recent: int
     most_recent: int
     fewest_recent: int
 
     @classmethod
     def of(cls, tokens: VideoTokens, recent_steps: int) -> Layout:
-        """Read the layout of at least one token; four numbers leave the device, in one transfer."""
-        newest = tokens.steps[..., -1].amax()
-        recent = tokens.steps > newest - recent_steps
+        """Read the layout of at least one token; five numbers leave the device, in one transfer."""
+        oldest_recent = tokens.steps[..., -1].amax() - recent_steps + 1
+        recent = tokens.steps >= oldest_recent
         counts = recent.sum(-1)
-        numbers = (tokens.rows.amax() + 1, tokens.cols.amax() + 1, counts.amax(), counts.amin())
-        rows, cols, most, fewest = torch.stack(numbers).tolist()
-        return cls(tokens.rows * cols + tokens.cols, recent, (rows, cols), most, fewest)
+        numbers = torch.stack(
+            [
+                oldest_recent,
+                tokens.rows.amax() + 1,
+                tokens.cols.amax() + 1,
+                counts.amax(),
+                counts.amin(),
+            ]
+        )
+        oldest, rows, cols, most, fewest = numbers.tolist()
+        patches = tokens.rows * cols + tokens.cols
+        return cls(patches, recent, (rows, cols), recent_steps, oldest, most, fewest)
+
+    @property
+    def n_patches(self) -> int:
+        """Return P, a number above every patch number."""
+        return self.grid[0] * self.grid[1]

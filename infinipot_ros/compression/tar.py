@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .base import VideoTokens
 from .layout import Layout
@@ -56,29 +57,40 @@ def _lengths(keys: Tensor) -> Tensor:
 
 
 def mean_unit_keys(
-    keys: Tensor, patches: Tensor, valid: Tensor, n_patches: int
+    keys: Tensor, ages: Tensor, patches: Tensor, *, n_steps: int, n_patches: int
 ) -> tuple[Tensor, Tensor]:
-    """Average the unit keys of each patch.
+    """Average the unit keys of each patch over the recent steps.
 
-    The sum is a product with a 0/1 matrix and not a scatter-add, whose order, and with it the
-    rounding and the last survivors, would change from run to run on a GPU.
+    A table first says which slot holds (step, patch), and the sum is taken along it, step by step.
+    A scatter-add would do with less, but its order, and with it the rounding and the last
+    survivors, would change from run to run on a GPU.
 
     Args:
-        keys: [B, n, D], of B heads.
-        patches: int64 [B, n].
-        valid: bool [B, n], which keys count.
-        n_patches: P, above every patch number.
+        keys: [B, n, D], of B heads; those that are not finite do not count.
+        ages: int64 [B, n], recent step 0 .. n_steps - 1, each patch at most once; others do not
+            count.
+        patches: int64 [B, n], 0 .. n_patches - 1.
+        n_steps: r.
+        n_patches: P.
 
     Returns:
         Means, float32 [B, P, D], zero where no key counts; whether one does, bool [B, P].
     """
+    n_rows, n_keys, _ = keys.shape
     lengths = _lengths(keys)
-    valid = valid & lengths.isfinite()
-    units = (keys / lengths.unsqueeze(-1)).masked_fill_(~valid.unsqueeze(-1), 0.0)
-    numbers = torch.arange(n_patches, device=keys.device).view(1, -1, 1)
-    member = ((patches.unsqueeze(1) == numbers) & valid.unsqueeze(1)).to(units.dtype)
-    counts = member.sum(-1, keepdim=True)
-    return torch.bmm(member, units) / counts.clamp_min(1), counts.squeeze(-1) > 0
+    valid = lengths.isfinite() & (ages >= 0) & (ages < n_steps)
+    # One more key per head, of zero, stands for what is not stored; one more place for what is
+    # stored but does not count.
+    units = F.pad(keys / lengths.unsqueeze(-1), (0, 0, 0, 1))
+    places = (ages * n_patches + patches).where(valid, n_steps * n_patches)
+    slots = torch.arange(n_keys, device=keys.device).expand(n_rows, -1)
+    table = torch.full((n_rows, n_steps * n_patches + 1), n_keys, device=keys.device)
+    table = table.scatter_(1, places, slots)[:, :-1].reshape(n_rows, n_steps, n_patches)
+    counts = (table < n_keys).sum(1)
+    offsets = torch.arange(n_rows, device=keys.device).view(-1, 1, 1) * (n_keys + 1)
+    bags = (table + offsets).transpose(1, 2).reshape(-1, n_steps)
+    sums = F.embedding_bag(bags, units.flatten(0, 1), mode="sum").view(n_rows, n_patches, -1)
+    return sums / counts.clamp_min(1).unsqueeze(-1), counts > 0
 
 
 def predecessors(steps: Tensor, patches: Tensor, n_patches: int) -> tuple[Tensor, Tensor]:
@@ -124,12 +136,17 @@ def _finish(cosines: Tensor, known: Tensor, lengths: Tensor) -> Tensor:
     return finite_or_last(scores.where(lengths.isfinite(), -torch.inf))
 
 
-def _scores_recent(keys: Tensor, patches: Tensor, recent: Tensor, layout: Layout) -> Tensor:
+def _scores_recent(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layout) -> Tensor:
     """Score the slots of B heads that are not recent in all of them: float32 [B, n]."""
     n_older = keys.shape[1] - layout.fewest_recent
     tail = slice(keys.shape[1] - layout.most_recent, None)
-    n_patches = layout.grid[0] * layout.grid[1]
-    means, known = mean_unit_keys(keys[:, tail], patches[:, tail], recent[:, tail], n_patches)
+    means, known = mean_unit_keys(
+        keys[:, tail],
+        steps[:, tail] - layout.oldest_recent,
+        patches[:, tail],
+        n_steps=layout.recent_steps,
+        n_patches=layout.n_patches,
+    )
     patches = patches[:, :n_older]
     dots, lengths = _dots(keys[:, :n_older], means, patches)
     return _finish(dots / lengths, known.gather(1, patches), lengths)
@@ -139,8 +156,7 @@ def _scores_previous(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layou
     """Score the same slots against the same patch one step earlier: float32 [B, n]."""
     n_older = keys.shape[1] - layout.fewest_recent
     keys = keys[:, :n_older]
-    n_patches = layout.grid[0] * layout.grid[1]
-    slots, found = predecessors(steps[:, :n_older], patches[:, :n_older], n_patches)
+    slots, found = predecessors(steps[:, :n_older], patches[:, :n_older], layout.n_patches)
     dots, lengths = _dots(keys, keys, slots)
     other_lengths = lengths.gather(1, slots)
     known = found & other_lengths.isfinite()
@@ -150,9 +166,9 @@ def _scores_previous(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layou
 def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference: str) -> Tensor:
     """Score every token by TaR, float32 [L, H, N]: high is unlike, that is, worth keeping.
 
-    Temporaries: the keys of one layer, or of as many as make a block, two blocks beside them, and
-    for each head a 0/1 matrix of patches x recent tokens. A block is one head's keys where these
-    exceed 2 MB on a CPU or 64 MB on an accelerator.
+    Temporaries: the keys of one layer, or of as many layers as make a block, and some two blocks
+    beside them. A block is 2 MB on a CPU and 64 MB on an accelerator, or the keys of one head where
+    these are larger.
 
     Args:
         tokens: at least one stored token.
@@ -171,11 +187,8 @@ def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference
     for layers in _blocks(n_layers, n_heads * n_tokens * dim, device):
         keys = tokens.keys(layers, key_space).flatten(0, 1)
         patches = layout.patches[layers].flatten(0, 1)
-        if reference == "previous":
-            steps = tokens.steps[layers].flatten(0, 1)
-            older = _scores_previous(keys, patches, steps, layout)
-        else:
-            recent = layout.recent[layers].flatten(0, 1)
-            older = _scores_recent(keys, patches, recent, layout)
-        scores[layers, :, :n_older] = older.unflatten(0, (-1, n_heads))
+        steps = tokens.steps[layers].flatten(0, 1)
+        score = _scores_previous if reference == "previous" else _scores_recent
+        older = score(keys, patches, steps, layout)
+        scores[layers, :, :n_older] = older.view(*scores[layers].shape[:2], n_older)
     return scores
