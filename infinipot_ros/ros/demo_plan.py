@@ -63,16 +63,18 @@ def plan_for_world(world: RoomWorld, times_s: Sequence[float], seed: int) -> lis
     planned: list[PlannedQuestion] = []
     for wanted_s in times_s:
         moment_ns = _calm_moment(world, round(wanted_s * _NS))
-        for kind in list(waiting):
+        if moment_ns is None:
+            continue
+        # A kind that cannot be asked yet waits; where none of the waiting can, one comes again.
+        for kind in [*waiting, *QUESTION_KINDS]:
             question = world.ask(kind, moment_ns, rng)
-            if question is None:
-                continue
-            text = question.text.capitalize().replace(" ?", "?")
-            planned.append(PlannedQuestion(moment_ns / _NS, text, question.answer))
-            waiting.remove(kind)
-            if not waiting:
-                waiting = list(QUESTION_KINDS)
-            break
+            if question is not None:
+                break
+        else:
+            continue
+        text = question.text.capitalize().replace(" ?", "?")
+        planned.append(PlannedQuestion(moment_ns / _NS, text, question.answer))
+        waiting = [kind for kind in waiting if kind != question.kind] or list(QUESTION_KINDS)
     return planned
 
 
@@ -83,11 +85,14 @@ def plan_without_truth(texts: Sequence[str], times_s: Sequence[float]) -> list[P
     ]
 
 
-def _calm_moment(world: RoomWorld, time_ns: int, patience_s: int = 12) -> int:
-    """Return the first moment from `time_ns` on with a settled view that lasts another second."""
+def _calm_moment(world: RoomWorld, time_ns: int, patience_s: int = 12) -> int | None:
+    """Return the first moment from `time_ns` on with a settled view that lasts another second.
+
+    None if there is none within `patience_s` seconds.
+    """
     step_ns = _NS // 4
     for index in range(4 * patience_s):
         moment_ns = time_ns + index * step_ns
         if world.settled(moment_ns) and world.settled(moment_ns + _NS, for_ns=5 * _NS // 2):
             return moment_ns
-    return time_ns
+    return None

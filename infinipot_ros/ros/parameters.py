@@ -96,7 +96,9 @@ class Parameter:
 
     def _fits(self, value: object) -> bool:
         if isinstance(self.default, list):
-            return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                return False
+            return all(isinstance(item, str) for item in value)
         if isinstance(self.default, bool) or isinstance(value, bool):
             return isinstance(self.default, bool) and isinstance(value, bool)
         if isinstance(self.default, str):

@@ -1,4 +1,4 @@
-"""A live ROS graph for tests: own domain, processes over real DDS, a client node in this process."""
+"""A live ROS graph for tests: a domain of its own, processes over real DDS, a client node."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ def statuses(graph, module_stage, endless_model, wait_until):
 
 def test_every_sampled_frame_is_accounted_for_and_the_cap_holds(statuses):
     assert all(
-        m.frames_sampled == m.frames_encoded + m.frames_dropped + m.frames_pending
-        for m in statuses
+        m.frames_sampled == m.frames_encoded + m.frames_dropped + m.frames_pending for m in statuses
     )
     assert all(m.tokens_retained <= m.tokens_cap == 96 for m in statuses)
     assert all(0 < m.bytes_used <= m.bytes_cap for m in statuses)

@@ -62,7 +62,9 @@ def test_cameras_are_named_after_their_topics(latest):
 
 def test_a_topic_that_appears_late_is_watched(graph, latest, image_message, wait_until):
     publisher = graph.publisher(Image, "/robot/front/image_raw")
-    play(publisher, image_message(PIXELS), lambda: latest()["front"].frames_encoded >= 4, wait_until)
+    play(
+        publisher, image_message(PIXELS), lambda: latest()["front"].frames_encoded >= 4, wait_until
+    )
     graph.node.destroy_publisher(publisher)
 
 
