@@ -24,6 +24,8 @@ def export_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path) -
     )
     half.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    # safetensors writes for the owner's eyes only; a package's files are read by everybody.
+    (folder / "model.safetensors").chmod(0o644)
     preparation = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "do_resize": True,
