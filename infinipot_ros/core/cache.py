@@ -249,9 +249,15 @@ class SlabCache:
         self.video_tokens = kept
         self.length = stop
 
-    def unrotated_keys(self, layers: slice, rotary: RotarySpec) -> Tensor:
-        """Return keys of the video tokens without RoPE, float32 ``[l, H, N, D]``."""
-        return rotary.unrotate(self.video_keys[layers], self.positions[:, layers])
+    def unrotated_keys(self, layers: slice, rotary: RotarySpec, axis: int | None = None) -> Tensor:
+        """Return keys of the video tokens without RoPE, float32 ``[l, H, N, D]``.
+
+        Args:
+            layers: decoder layers wanted.
+            rotary: how the model rotates its keys.
+            axis: the one position axis whose rotation is undone; None undoes all.
+        """
+        return rotary.unrotate(self.video_keys[layers], self.positions[:, layers], axis)
 
     def compact(
         self, rotary: RotarySpec, newest_step: int, *, origin: int, interval: int, limit: int

@@ -7,43 +7,49 @@ row and column, and takes its position from there; ordinary RoPE has one axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+_TABLE_POSITIONS = 65_536  # beyond, cosines are computed: a table must not grow with the stream
 
-@dataclass(frozen=True, eq=False)
+
 class RotarySpec:
     """How a model rotates its keys.
 
-    Attributes:
+    Args:
         inv_freq: float32 ``[D / 2]``, radians per position, in the order of the head dimension.
         axis: int64 ``[D / 2]``, position axis of each frequency (0 time, 1 row, 2 column).
     """
 
-    inv_freq: Tensor
-    axis: Tensor
+    def __init__(self, inv_freq: Tensor, axis: Tensor) -> None:
+        self.inv_freq = inv_freq
+        self.axis = axis
+        self.axes = int(axis.max()) + 1
+        self._columns = [_columns(axis, number) for number in range(self.axes)]
+        self._table = inv_freq.new_empty(0, 2, len(inv_freq))
 
-    @property
-    def axes(self) -> int:
-        """Number of position axes: 3 for multimodal RoPE, 1 for ordinary RoPE."""
-        return int(self.axis.max()) + 1
-
-    def unrotate(self, keys: Tensor, positions: Tensor) -> Tensor:
+    def unrotate(self, keys: Tensor, positions: Tensor, axis: int | None = None) -> Tensor:
         """Return keys with their rotation undone.
 
         Args:
             keys: ``[..., N, D]``, rotated as the model stored them.
-            positions: int ``[A, ..., N]``, position ids per axis.
+            positions: int ``[A, ..., N]``, position ids per axis, none below 0.
+            axis: the one position axis whose rotation is undone; None undoes all.
 
         Returns:
             float32 ``[..., N, D]``; the input is not changed.
         """
-        # The library multiplies position and frequency in float32; the same rounding here takes
-        # back exactly the angle that was applied.
-        angles = self._angles(positions)
-        return _turn(keys, angles.cos(), -angles.sin())
+        half = len(self.inv_freq)
+        columns = slice(0, half) if axis is None else self._columns[axis]
+        cos, sin = self._all_cos_sin(positions) if axis is None else self._cos_sin(positions, axis)
+        out = keys.to(torch.float32, copy=True)
+        first, second = out[..., :half][..., columns], out[..., half:][..., columns]
+        turned = torch.mul(first, cos).addcmul_(second, sin)
+        second.mul_(cos).addcmul_(first, sin, value=-1.0)
+        first.copy_(turned)
+        return out
 
     def move(self, keys: Tensor, old: Tensor, new: Tensor) -> Tensor:
         """Return keys rotated from one position to another.
@@ -61,24 +67,54 @@ class RotarySpec:
         # Each angle is rounded to float32 as the library does, the difference is taken beyond
         # float32: a moved key then equals a key that the library would have rotated for `new`.
         angles = self._angles(new).double() - self._angles(old).double()
-        return _turn(keys, angles.cos().float(), angles.sin().float()).to(keys.dtype)
+        cos, sin = angles.cos().float(), angles.sin().float()
+        first, second = keys.float().chunk(2, dim=-1)
+        moved = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        return moved.to(keys.dtype)
 
     def _angles(self, positions: Tensor) -> Tensor:
         """Angles in radians, float32 ``[..., N, D / 2]``, for positions ``[A, ..., N]``."""
-        if positions.shape[0] == 1:
-            return positions[0].float().unsqueeze(-1) * self.inv_freq
         per_frequency = positions.float().movedim(0, -1).index_select(-1, self.axis)
+        # The library multiplies position and frequency in float32; the same rounding here takes
+        # back exactly the angle that was applied.
         return per_frequency.mul_(self.inv_freq)
 
+    def _all_cos_sin(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine ``[..., N, D / 2]`` of the angles at positions int ``[A, ..., N]``."""
+        shape = (*positions.shape[1:], len(self.inv_freq))
+        cos, sin = self.inv_freq.new_empty(shape), self.inv_freq.new_empty(shape)
+        for axis, columns in enumerate(self._columns):
+            cos[..., columns], sin[..., columns] = self._cos_sin(positions, axis)
+        return cos, sin
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs ``(x[f], x[f + D/2])``: x ``[..., D]``, cos and sin ``[..., D / 2]``."""
-    first, second = x.float().chunk(2, dim=-1)
-    out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    half = first.shape[-1]
-    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1.0)
-    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
-    return out
+    def _cos_sin(self, positions: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine ``[..., N, F]`` of one axis' angles at positions int ``[A, ..., N]``."""
+        ids, columns = positions[axis], self._columns[axis]
+        last = int(ids.max()) if ids.numel() else 0
+        if last < _TABLE_POSITIONS:
+            table = self._table_up_to(last)[:, :, columns].flatten(1)
+            rows = table.index_select(0, ids.flatten()).view(*ids.shape, 2, -1)
+            return rows[..., 0, :], rows[..., 1, :]
+        angles = ids.float().unsqueeze(-1) * self.inv_freq[columns]
+        return angles.cos(), angles.sin()
+
+    def _table_up_to(self, position: int) -> Tensor:
+        """Cosines and sines ``[positions, 2, D / 2]``; looking up is faster than computing."""
+        if position >= len(self._table):
+            size = max(1024, 2 * position)
+            angles = torch.arange(size, device=self.inv_freq.device).float()
+            angles = angles.unsqueeze(-1) * self.inv_freq
+            self._table = torch.stack((angles.cos(), angles.sin()), 1)
+        return self._table[: position + 1]
+
+
+def _columns(axis: Tensor, number: int) -> slice:
+    """Return where in the head dimension an axis has its frequencies."""
+    found = torch.nonzero(axis == number).flatten().tolist()
+    steps = {after - before for before, after in pairwise(found)}
+    if len(steps) > 1:
+        raise ValueError(f"frequencies {found} of axis {number} are not evenly spaced")
+    return slice(found[0], found[-1] + 1, steps.pop() if steps else 1)
 
 
 def compact_steps(
