@@ -53,9 +53,9 @@ def ros_environment(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def endless_model(tiny_model, tmp_path_factory):
-    """Return a maker of model folders whose answers end at the token limit only.
+    """Return a maker of model folders that answer in words, as many as they may.
 
-    The row of the end-of-answer token is zeroed, so that it never has the largest logit.
+    The rows of all other tokens are zeroed, so that none of them has the largest logit.
     """
     from safetensors.torch import load_file, save_file
     from transformers import AutoTokenizer
@@ -65,9 +65,12 @@ def endless_model(tiny_model, tmp_path_factory):
         folder = tmp_path_factory.mktemp("endless") / "model"
         shutil.copytree(source, folder)
         weights = load_file(folder / "model.safetensors")
-        end_id = AutoTokenizer.from_pretrained(folder).eos_token_id
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         name = next(key for key in weights if key.endswith("embed_tokens.weight"))
-        weights[name][end_id] = 0.0
+        words = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
+        kept = weights[name][words].clone()
+        weights[name].zero_()
+        weights[name][words] = kept
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         return folder
 
