@@ -67,8 +67,8 @@ def mean_unit_keys(
 
     Args:
         keys: [B, n, D], of B heads; those that are not finite do not count.
-        ages: int64 [B, n], recent step 0 .. n_steps - 1, each patch at most once; others do not
-            count.
+        ages: int64 [B, n], recent step 0 .. n_steps - 1, negative where the key is older and does
+            not count. A patch occurs at most once per step.
         patches: int64 [B, n], 0 .. n_patches - 1.
         n_steps: r.
         n_patches: P.
@@ -78,7 +78,7 @@ def mean_unit_keys(
     """
     n_rows, n_keys, _ = keys.shape
     lengths = _lengths(keys)
-    valid = lengths.isfinite() & (ages >= 0) & (ages < n_steps)
+    valid = lengths.isfinite() & (ages >= 0)
     # One more key per head, of zero, stands for what is not stored; one more place for what is
     # stored but does not count.
     units = F.pad(keys / lengths.unsqueeze(-1), (0, 0, 0, 1))

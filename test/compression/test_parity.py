@@ -1,4 +1,4 @@
-"""InfiniPot-V equals a plain, slow loop over the equations, at first and later compressions."""
+"""Policies equal a plain, slow loop over their equations, at first and later compressions."""
 
 from __future__ import annotations
 
@@ -203,6 +203,52 @@ def test_scores_equal_naive_loop(make_store, blocks, seed, recent_steps, referen
             assert van[layer, head, slot].item() == pytest.approx(score, rel=1e-5)
 
 
+def naive_priority(seed, layer, head, step, row, col):
+    """Hash with whole numbers of any size, reduced to 32 bits after each operation."""
+    halves = []
+    for start in (seed, ~seed):
+        state = start % 2**32
+        for part in ((start >> 32) % 2**32, layer, head, step, row * 65536 + col):
+            state = (state + 0x9E3779B9) % 2**32 ^ part
+            state = (state ^ state >> 16) * 0x85EBCA6B % 2**32
+            state = (state ^ state >> 13) * 0xC2B2AE35 % 2**32
+            state ^= state >> 16
+        halves.append(state // 2)
+    return halves[0] * 2**31 + halves[1]
+
+
+def naive_baseline(name, view, keep, seed):
+    selected = []
+    for layer, head, tokens in heads_of(view):
+        if name == "uniform":
+            kept = [m * len(tokens) // keep for m in range(keep)]
+        elif name == "reservoir":
+            priority = {x: naive_priority(seed, layer, head, *t[:3]) for x, t in tokens.items()}
+            kept = sorted(tokens, key=lambda x: -priority[x])[:keep]
+        else:
+            kept = list(tokens)[len(tokens) - keep :]
+        selected.append(sorted(kept))
+    return torch.tensor(selected, dtype=torch.int64).view(*view.shape[:2], keep)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    blocks=streams(),
+    layers=st.integers(1, 5),
+    heads=st.sampled_from([1, 4]),
+    seed=st.integers(0, 2**64),
+    name=st.sampled_from(["uniform", "reservoir", "sliding_window", "recent"]),
+)
+def test_baselines_equal_naive_loop(make_store, blocks, layers, heads, seed, name):
+    store, policy = make_store(layers=layers, heads=heads, dim=1), make_policy(name, {}, seed)
+    for (rows, cols), steps, part in blocks:
+        store.append(rows, cols, steps)
+        keep = round(part * store.n_tokens)
+        slots = policy.select(store.view(), keep)
+        assert torch.equal(slots, naive_baseline(name, store.view(), keep, seed))
+        store.retain(slots)
+
+
 def test_heads_may_hold_different_numbers_of_recent_tokens(make_store):
     """A smaller grid makes r larger: it reaches back to steps thinned in each head otherwise."""
     store = make_store(layers=2, heads=4)
@@ -220,6 +266,34 @@ def test_heads_may_hold_different_numbers_of_recent_tokens(make_store):
     slots = policy.select(view, 60)
     assert torch.equal(slots, naive_select(view, 60, {0: 1, 1: 1}, **params))
     assert torch.zeros_like(recent).scatter_(-1, slots, True)[recent].all()
+
+
+@pytest.mark.parametrize("reference", ["recent", "previous"])
+def test_a_broken_key_is_not_compared_with(make_store, reference):
+    store = make_store(layers=1, heads=1)
+    store.append(1, 2, 4)
+    store.content[0, 0, 4] = torch.nan  # step 2, column 0
+    if reference == "recent":
+        store.content[0, 0, 5] = store.content[0, 0, 7] = torch.inf  # no sound one in column 1
+    layout = Layout.of(store.view(), recent_steps=2 if reference == "recent" else 1)
+    scores = tar_scores(store.view(), layout, key_space="content", reference=reference).flatten()
+    keys = store.content[0, 0].tolist()
+    if reference == "recent":
+        expected = [-cosine(keys[0], keys[6]), 1.0, -cosine(keys[2], keys[6]), 1.0]
+    else:
+        expected = [1.0, 1.0, *(-cosine(keys[x], keys[x - 2]) for x in (2, 3)), -math.inf]
+        expected.append(-cosine(keys[5], keys[3]))
+    assert scores[: len(expected)].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_broken_predecessor_counts_as_none(make_store, bad):
+    store = make_store(layers=1, heads=1)
+    store.append(1, 1, 4)
+    store.content[0, 0, 1] = bad
+    layout = Layout.of(store.view(), recent_steps=1)
+    scores = tar_scores(store.view(), layout, key_space="content", reference="previous").flatten()
+    assert scores[:3].tolist() == [1.0, -math.inf, 1.0]
 
 
 def test_a_broken_value_is_a_hole_to_its_neighbours(make_store):
