@@ -5,16 +5,19 @@
 reason_against() {
   command -v "$1" >/dev/null || { echo "not found"; return; }
   "$1" - <<'PYTHON' 2>/dev/null || echo "does not run"
-import importlib.util
-import os
 import sys
-import sysconfig
 
 version = "%d.%d" % sys.version_info[:2]
 package = "python" + version
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     print("is %s, 3.11 to 3.13 are supported" % version)
-elif not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
+    sys.exit()
+
+import importlib.util
+import os
+import sysconfig
+
+if not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
     print("has no venv (sudo apt install %s-venv)" % package)
 elif not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
     print("has no C headers (sudo apt install %s-dev)" % package)
