@@ -91,8 +91,10 @@ class _Demo:
         self._stop = stop
         self._view = View()
         self._tally = _Tally()
+        self._finished = False
         self._world = not (args.video or args.bag)
-        self._view.heading("infinipot demo: a camera, a ROS 2 node that remembers, questions\n")
+        self._view.heading("infinipot demo: a camera, a ROS 2 node that remembers, questions")
+        self._view.say()
         self._children = [
             Child("node", self._node_arguments(), folder / "node.log"),
             Child("camera", self._camera_arguments(), folder / "camera.log"),
@@ -105,6 +107,7 @@ class _Demo:
             if self._start():
                 self._ask_all()
                 self._check_memory()
+                self._finished = not self._stop.requested()
                 if self._args.keep and not self._stop.requested():
                     self._stay()
         finally:
@@ -250,8 +253,8 @@ class _Demo:
 
     def _verdict(self) -> int:
         tally, status = self._tally, self._observer.status
-        if self._stop.requested() and not (self._args.keep and tally.answered):
-            self._view.say("\n  stopped")
+        if self._stop.requested() and not self._finished:
+            self._view.say("\n  stopped before the end")
             return INTERRUPTED
         if status is not None:
             self._view.say(
@@ -264,9 +267,11 @@ class _Demo:
         for fault in tally.faults:
             self._view.say(f"  fault: {fault}")
         if tally.faults or not tally.answered:
-            self._view.heading("\n  FAILED: not everything ran")
+            self._view.say()
+            self._view.heading("  FAILED: not everything ran")
             return 1
-        self._view.heading("\n  Everything ran.")
+        self._view.say()
+        self._view.heading("  Everything ran.")
         return 0
 
     def _score(self) -> str:

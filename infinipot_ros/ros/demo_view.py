@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TextIO
 
 from infinipot_ros.msg import MemoryStatus
 
-_BAR = 20
+_BAR = 10
 ANSWER_WIDTH = 72
 """Longest answer that is shown whole, characters."""
 
@@ -75,7 +76,9 @@ class View:
 
     def _draw(self) -> None:
         if self._live and self._line:
-            print(self._line, end="", file=self._out)
+            # A line that wraps could not be taken back.
+            width = shutil.get_terminal_size().columns - 1
+            print(self._line[:width], end="", file=self._out)
         self._out.flush()
 
 
@@ -84,11 +87,11 @@ def status_line(status: MemoryStatus, elapsed_s: float) -> str:
     share = status.tokens_retained / status.tokens_cap if status.tokens_cap else 0.0
     filled = min(_BAR, round(_BAR * share))
     return (
-        f"  {clock(elapsed_s)}  frames {status.frames_encoded:4d}"
-        f"  tokens {status.tokens_retained:5d}/{status.tokens_cap}"
+        f"  {clock(elapsed_s)}  {status.frames_encoded} frames"
+        f"  {status.tokens_retained}/{status.tokens_cap} tokens"
         f" [{'#' * filled}{'.' * (_BAR - filled)}]"
-        f"  memory {megabytes(status.bytes_used)}/{megabytes(status.bytes_cap)} MB"
-        f"  compressions {status.compressions}"
+        f"  {megabytes(status.bytes_used)}/{megabytes(status.bytes_cap)} MB"
+        f"  {status.compressions} compressions"
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from infinipot_ros.msg import MemoryStatus
 from infinipot_ros.roomworld import RoomWorld
+from infinipot_ros.ros.children import Child
 from infinipot_ros.ros.demo_plan import plan_for_world, plan_without_truth
 from infinipot_ros.ros.demo_view import View, clock, shorten, status_line
 
@@ -43,9 +45,10 @@ def test_the_status_line_tells_use_and_caps():
     status.bytes_used, status.bytes_cap = 1_200_000, 1_600_000
     line = status_line(status, 75.0)
     assert "1:15" in line
-    assert "72/96 [###############.....]" in line
+    assert "72/96 tokens [########..]" in line
     assert "1.20/1.60 MB" in line
-    assert "compressions 3" in line
+    assert "3 compressions" in line
+    assert len(line) < 80
 
 
 class Terminal(io.StringIO):
@@ -92,3 +95,25 @@ def test_a_run_that_cannot_start_fails_and_says_why(ros_environment, tmp_path):
     assert done.returncode == 1
     assert "missing.mp4" in done.stdout
     assert "FAILED" in done.stdout
+
+
+def test_an_interrupted_run_ends_its_processes_and_does_not_claim_success(
+    ros_environment, tiny_model, tmp_path, wait_until
+):
+    log = tmp_path / "demo.log"
+    child = Child(
+        "demo", ["demo", "--keep", "--model", str(tiny_model()), "--max-tokens", "96"], log
+    )
+    try:
+        wait_until(lambda: "starting both" in child.output(), what="the start")
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        wait_until(lambda: len(children.read_text().split()) == 2, what="two processes")
+        family = [Path("/proc", pid) for pid in children.read_text().split()]
+        child.interrupt()
+        wait_until(lambda: child.exit_code() is not None, what="the end of the demo")
+        assert child.exit_code() == 130
+        assert "Everything ran" not in child.output()
+        assert "Traceback" not in child.output()
+        wait_until(lambda: not any(process.exists() for process in family), what="their end")
+    finally:
+        child.stop()
