@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
 import pytest
 import torch
 
-from infinipot_ros.compression import POLICIES, CompressionPolicy, PolicyError, make_policy
+from infinipot_ros.compression import (
+    POLICIES,
+    CompressionPolicy,
+    PolicyError,
+    VideoTokens,
+    make_policy,
+)
+from infinipot_ros.compression.topk import finite_or_last, top_slots
 
 BOUNDED = [
     ("infinipot_v", {}),
@@ -242,3 +253,25 @@ def test_a_policy_with_state_per_token_fits_the_interface(make_store):
     for _ in range(4):
         store.append(3, 3, 4)
         store.retain(policy.select(store.view(), store.n_tokens * 2 // 3))
+
+
+def test_the_policy_in_the_documentation_keeps_the_promises(make_store):
+    page = (Path(__file__).parents[2] / "docs" / "method.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    names = {
+        "dataclass": dataclass,
+        "ClassVar": ClassVar,
+        "torch": torch,
+        "Tensor": torch.Tensor,
+        "CompressionPolicy": CompressionPolicy,
+        "VideoTokens": VideoTokens,
+        "top_slots": top_slots,
+        "finite_or_last": finite_or_last,
+    }
+    exec(compile(code, "docs/method.md", "exec"), names)
+    store = make_store(layers=3, heads=2)
+    store.append(4, 4, 8)
+    slots = names["KeyNorm"]().select(store.view(), 100)
+    assert_slots(slots, store, 100)
+    shortest = store.content.norm(dim=-1).topk(100, largest=False).indices.sort().values
+    assert torch.equal(slots, shortest)
