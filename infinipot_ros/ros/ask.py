@@ -84,12 +84,17 @@ def _ask(node: Node, args: argparse.Namespace, stop: StopRequest) -> int:
         timeout_s=args.timeout,
     )
     sent = client.send_goal_async(goal, lambda item: printer.show(item.feedback.partial))
-    if not _until(sent.done, stop, CONNECT_S) or not sent.result().accepted:
+    # Ctrl-C does not end this wait: only an accepted goal can be cancelled.
+    if not _until(sent.done, None, CONNECT_S) or not sent.result().accepted:
         print("infinipot ask: the node did not take the question", file=sys.stderr)
         return 1
     handle = sent.result()
     finished = handle.get_result_async()
-    if not _until(finished.done, stop, None):
+    if not _until_result(client, finished, stop):
+        if not stop.requested():
+            printer.finish("")
+            print("infinipot ask: the node went away", file=sys.stderr)
+            return 1
         handle.cancel_goal_async()
         _until(finished.done, None, _CANCEL_S)
     if not finished.done():
@@ -124,7 +129,7 @@ class _Printer:
         """Write the rest and end the line."""
         self.show(text)
         with self._lock:
-            if self._shown != text:
+            if text and self._shown != text:
                 print(f"\n{text}", end="")
             if text or self._shown:
                 print(flush=True)
@@ -142,6 +147,19 @@ def _until(condition: Any, stop: StopRequest | None, timeout_s: float | None) ->
         elif stop.wait(_POLL_S):
             return False
     return True
+
+
+def _until_result(client: Any, finished: Any, stop: StopRequest) -> bool:
+    """Wait for the result as long as the node is there and nobody stops us."""
+    seen = time.monotonic()
+    while time.monotonic() - seen < CONNECT_S:
+        if _until(finished.done, stop, 1.0):
+            return True
+        if stop.requested():
+            return False
+        if client.server_is_ready():
+            seen = time.monotonic()
+    return False
 
 
 def _nobody(node: Node, name: str) -> str:

@@ -95,6 +95,9 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer_group = MutuallyExclusiveCallbackGroup()
         parameters.declare(self)
+        for name, likely in parameters.unknown(self).items():
+            hint = f"; did you mean {likely!r}?" if likely else ""
+            self.get_logger().warning(f"parameter {name!r} is unknown and ignored{hint}")
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._status = self.create_lifecycle_publisher(MemoryStatus, "~/status", 10)
         self._doors = QuestionDoors(self, self)

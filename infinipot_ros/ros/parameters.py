@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -313,6 +314,21 @@ def declare(node: Node) -> None:
             raise ConfigError(f"{_one_line(error)}; {row.name!r} must be {row.allowed}") from error
         except ParameterException as error:
             raise ConfigError(f"parameter {row.name!r}: {_one_line(error)}") from error
+
+
+def unknown(node: Node) -> dict[str, str]:
+    """Return parameters that the user sets and nobody reads, each with the likely meant name or "".
+
+    ROS drops them silently: a typing error in a parameter file would go unnoticed.
+    """
+    # rclpy has no public view of overrides that were not declared.
+    given = getattr(node, "_parameter_overrides", {})
+    others = [name for name in given if not node.has_parameter(name)]
+    return {
+        name: next(iter(difflib.get_close_matches(name, BY_NAME, n=1)), "")
+        for name in others
+        if not name.startswith("qos_overrides.")
+    }
 
 
 def read(node: Node) -> dict[str, Any]:

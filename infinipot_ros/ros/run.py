@@ -43,7 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import rclpy
     from rclpy.signals import SignalHandlerOptions
+    from rclpy.utilities import remove_ros_args
 
+    stray = remove_ros_args(["infinipot", *arguments])[1:]
+    if stray:
+        print(
+            f"infinipot node: {' '.join(stray)!r} is no ROS argument; set parameters with "
+            "--ros-args -p NAME:=VALUE, for example --ros-args -p model:=roomworld",
+            file=sys.stderr,
+        )
+        return CONFIG_EXIT
     try:
         # Importing torch holds the interpreter's lock for long stretches: it comes before the node
         # is on the graph, where callers expect its services to answer.

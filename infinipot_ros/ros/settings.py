@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rclpy.exceptions import InvalidTopicNameException
+from rclpy.validate_topic_name import validate_topic_name
+
 from infinipot_ros.compression import make_policy
 from infinipot_ros.compression.base import PolicyError
 from infinipot_ros.core import ConfigError, EngineConfig
@@ -74,10 +77,17 @@ def name_cameras(topics: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         Topic by camera name, in order.
 
     Raises:
-        ConfigError: no topics, a topic twice, or names that do not match.
+        ConfigError: no topics, one that is no topic name or is there twice, or names that do not
+            match.
     """
     if not topics:
         raise ConfigError("parameter 'image_topics' is empty; name at least one image topic")
+    for topic in topics:
+        try:
+            validate_topic_name(topic)
+        except InvalidTopicNameException as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"parameter 'image_topics' has {topic!r}: {reason}") from error
     if len(set(topics)) < len(topics):
         raise ConfigError(f"parameter 'image_topics' names a topic twice: {list(topics)}")
     if names and len(names) != len(topics):

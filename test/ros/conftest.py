@@ -159,11 +159,15 @@ class Graph:
 
     def change_state(self, transition, name="infinipot"):
         """Request a transition by its label; return whether it succeeded."""
+        return self.change_state_async(transition, name)().success
+
+    def change_state_async(self, transition, name="infinipot"):
+        """Request a transition; return a function that waits for the response."""
         from lifecycle_msgs.msg import Transition
         from lifecycle_msgs.srv import ChangeState
 
         request = ChangeState.Request(transition=Transition(label=transition))
-        return self.call(ChangeState, f"{name}/change_state", request).success
+        return self.call_async(ChangeState, f"{name}/change_state", request)
 
     def set_parameter(self, parameter, value, name="infinipot"):
         """Set a parameter; return the result with `successful` and `reason`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from rcl_interfaces.srv import GetParameters
-from sensor_msgs.msg import Image
 from std_srvs.srv import Trigger
 
 from infinipot_ros.msg import MemoryStatus
@@ -36,8 +37,13 @@ def test_a_whole_life(graph, node, module_stage, wait_until):
     assert graph.state() == "inactive"
     assert "inactive" in graph.query(question=QUESTION).message
 
-    assert graph.change_state("activate")
-    assert graph.state() == "active"
+    activated = graph.change_state_async("activate")
+    seen = set()
+    while "active" not in seen:  # it answers while it loads the model
+        seen.add(graph.state())
+        assert "activating" in seen or "inactive" in seen
+    assert "activating" in seen
+    assert activated().success
     module_stage.start("camera", "--rate", "20")
     wait_until(lambda: statuses and statuses[-1].blocks >= 2, what="two blocks")
     assert graph.query(question=QUESTION, max_new_tokens=2).success
@@ -77,6 +83,7 @@ def test_a_whole_life(graph, node, module_stage, wait_until):
         ("memory.policy_params", ["tar_ratio"], ["tar_ratio", "name=value"]),
         ("image_topics", ["a", "a"], ["image_topics", "twice"]),
         ("cameras", ["left", "right"], ["cameras", "2 names", "image_topics"]),
+        ("image_topics", ["no topic!"], ["image_topics", "no topic!"]),
     ],
 )
 def test_configure_refuses_and_says_why(graph, node, wait_until, parameter, value, words):
@@ -143,13 +150,37 @@ def test_a_value_that_is_not_allowed_ends_the_process_with_a_line(
     assert all(word in last for word in words), last
 
 
+def test_arguments_that_are_not_ros_arguments_end_the_process_with_a_line(stage, wait_until):
+    child = stage.start("node", "--model", "roomworld")
+    wait_until(lambda: child.exit_code() is not None, what="the end of the process")
+    assert child.exit_code() == 2
+    assert "--model roomworld" in child.output()
+    assert "--ros-args -p" in child.output()
+
+
+def test_a_missing_library_is_named_with_the_interpreter_that_lacks_it(
+    stage, tmp_path, monkeypatch, wait_until
+):
+    (tmp_path / "torch.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = stage.node()
+    wait_until(lambda: child.exit_code() is not None, what="the end of the process")
+    assert child.exit_code() == 2
+    assert "No module named 'torch'" in child.output()
+    assert sys.executable in child.output()
+
+
 def test_an_integer_is_accepted_for_a_float(graph, stage, tiny_model, wait_until):
     child = stage.node(
         remap=["__node:=whole_numbers"],
         autostart="false",
+        memory__max_token=7,
         sampling__fps=2,
         model=tiny_model(),
     )
     assert graph.state("/whole_numbers") == "unconfigured"
     assert graph.change_state("configure", "/whole_numbers"), child.output()
-    graph.publisher(Image, "/unused")
+    assert "'memory.max_token' is unknown" in child.output()
+    assert "did you mean 'memory.max_tokens'?" in child.output()

@@ -137,6 +137,7 @@ def test_cameras_get_telling_names(topics, names, expected):
     "topics, names, word",
     [
         ([], [], "empty"),
+        (["no topic!"], [], "'no topic!'"),
         (["a", "a"], [], "twice"),
         (["a"], ["x", "y"], "2 names"),
         (["a", "b"], ["x", "x"], "twice"),
