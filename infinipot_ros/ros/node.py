@@ -29,12 +29,21 @@ from infinipot_ros.ros.status import status_message
 GRAPH_POLL_S = 0.25
 """How often the node looks whether an image topic has appeared or changed its type, seconds."""
 
-STOP_WAIT_S = 2.0
+STOP_WAIT_S = 1.5
 """How long deactivation waits for the current block or token, seconds."""
+
+DRAIN_WAIT_S = 0.3
+"""How long the node waits at its end for replies to questions that it was serving, seconds."""
 
 # Threads besides those that wait for answers: one a camera and timer at work, parameter, lifecycle,
 # action and reset calls, a transition that loads the model.
 _SPARE_THREADS = 8
+
+_WHY_NOT = {
+    "activating": "the node is activating: the model is loading",
+    "deactivating": "the node is stopping",
+    "active": "the node is stopping",
+}
 
 Transition = Callable[["InfinipotNode", LifecycleState], TransitionCallbackReturn]
 
@@ -205,6 +214,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
     def close(self) -> None:
         """Stop the worker and take the node off the graph, in whatever state it is."""
         self._stop()
+        self._doors.drain(DRAIN_WAIT_S)
         self._doors.close()
         self.destroy_node()
 
@@ -218,10 +228,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         """
         worker = self._worker
         if worker is None:
-            raise StoppedError(
-                f"the node is {self.state}, not active"
-                + ("; the model is loading" if self.state == "activating" else "")
-            )
+            raise StoppedError(_WHY_NOT.get(self.state, f"the node is {self.state}, not active"))
         return worker
 
     def default_timeout_s(self) -> float:

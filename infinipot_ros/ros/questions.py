@@ -8,8 +8,10 @@ Awaiting a future instead would make rclpy poll every waiting coroutine on every
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from rclpy.action import ActionServer, CancelResponse
@@ -59,6 +61,9 @@ class QuestionDoors:
     def __init__(self, node: Node, host: Host) -> None:
         self._node = node
         self._host = host
+        self._lock = threading.Lock()
+        self._serving = 0
+        self._served_at = 0.0
         group = ReentrantCallbackGroup()
         self._service = node.create_service(Query, "~/query", self._on_query, callback_group=group)
         self._action = ActionServer(
@@ -70,16 +75,35 @@ class QuestionDoors:
             cancel_callback=lambda _: CancelResponse.ACCEPT,
         )
 
+    def drain(self, timeout_s: float) -> None:
+        """Wait until every question that was being served has its reply.
+
+        The worker has stopped: they end at once, but their replies are sent by other threads.
+
+        Args:
+            timeout_s: longest wait, seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._serving and time.monotonic() < deadline:
+            time.sleep(CANCEL_POLL_S)
+        if self._served_at + CANCEL_POLL_S > time.monotonic():
+            time.sleep(CANCEL_POLL_S)  # the last reply is on its way from the callback's return
+
     def close(self) -> None:
         """Take both off the graph."""
         self._action.destroy()
         self._node.destroy_service(self._service)
 
     def _on_query(self, request: Query.Request, response: Query.Response) -> Query.Response:
-        self._serve(request, response, on_text=None, cancelled=None)
+        with self._counted():
+            self._serve(request, response, on_text=None, cancelled=None)
         return response
 
     def _on_ask(self, goal: ServerGoalHandle[Any, Any, Any]) -> Ask.Result:
+        with self._counted():
+            return self._answer_goal(goal)
+
+    def _answer_goal(self, goal: ServerGoalHandle[Any, Any, Any]) -> Ask.Result:
         result = Ask.Result()
         reason = self._serve(
             goal.request,
@@ -97,6 +121,17 @@ class QuestionDoors:
         except RCLError as error:  # the node is going away
             self._node.get_logger().debug(f"a goal could not be ended: {error}")
         return result
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._serving += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._serving -= 1
+                self._served_at = time.monotonic()
 
     def _serve(
         self,

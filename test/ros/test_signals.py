@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import threading
 import time
 from pathlib import Path
 
 import pytest
+
+from infinipot_ros.srv import Query
 
 BAR_S = 3.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -82,12 +84,14 @@ def test_while_answering(graph, stage, wait_until, took, endless_model, number):
     wait_until(
         lambda: graph.query(name, question="mug ?", max_new_tokens=1).success, what="an answer"
     )
-    _, _, texts = graph.ask(name, question="what color is the mug ?", timeout_s=300.0)
-    waiting = threading.Thread(target=lambda: graph.ask(name, question="mug ?"))
-    waiting.start()
+    _, finished, texts = graph.ask(name, question="what color is the mug ?", timeout_s=300.0)
     wait_until(lambda: texts, what="the first token")
-    waiting.join()
+    waiting = graph.call_async(Query, f"{name}/query", Query.Request(question="mug ?"))
     took["answering", number.name] = end_with(child, number, wait_until)
+    # Whoever asked is told, the one whose answer was being written and the one who waited.
+    wait_until(finished.done, what="the action's result")
+    assert "cancelled after" in finished.result().result.message
+    assert re.search("stopp(ed|ing)", waiting().message)
 
 
 def test_ends_took_no_longer_than_the_grace_allows(took):
