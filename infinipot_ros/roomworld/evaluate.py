@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infinipot_ros.core import EngineConfig, StreamEngine
+from infinipot_ros.core.errors import InfinipotError
 from infinipot_ros.roomworld.questions import Question
 from infinipot_ros.roomworld.vocabulary import QUESTION_KINDS
 from infinipot_ros.roomworld.world import RoomWorld, WorldFrame
@@ -177,10 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.policy != "full" and options.max_tokens < 1:
         parser.error(f"policy {options.policy} needs --max-tokens")
     cap = {"max_tokens": options.max_tokens} if options.max_tokens else {}
-    config = EngineConfig(
-        policy=options.policy, block_steps=options.block_steps, fps=FPS, max_new_tokens=8, **cap
-    )
-    engine = StreamEngine.from_pretrained(options.model, config)
+    try:
+        config = EngineConfig(
+            policy=options.policy, block_steps=options.block_steps, fps=FPS, max_new_tokens=8, **cap
+        )
+        engine = StreamEngine.from_pretrained(options.model, config)
+    except InfinipotError as error:
+        parser.error(str(error))
     tallies = evaluate(
         engine,
         steps=options.steps,

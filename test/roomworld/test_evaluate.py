@@ -111,8 +111,17 @@ def test_the_report_names_settings_and_figures(monkeypatch, tmp_path, capsys) ->
     assert report["results"]["all"]["share"] == 1.0
 
 
-@pytest.mark.parametrize("options", [["--steps", "0"], ["--policy", "tar"]])
-def test_useless_options_are_refused(options: list[str], capsys) -> None:
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    "options,said",
+    [
+        (["--steps", "0"], "--steps, --streams and --per-kind take at least 1"),
+        (["--policy", "tar"], "policy tar needs --max-tokens"),
+        (["--policy", "tar", "--max-tokens", "20"], "smaller than two blocks"),
+        (["--model", "./nowhere"], "./nowhere"),
+    ],
+)
+def test_useless_options_are_refused(options: list[str], said: str, capsys) -> None:
+    with pytest.raises(SystemExit) as refusal:
         evaluation.main(options)
-    assert "at least 1" in (said := capsys.readouterr().err) or "--max-tokens" in said
+    assert refusal.value.code == 2
+    assert said in capsys.readouterr().err

@@ -81,7 +81,7 @@ class LanguagePlan:
     tied_layers: int = 3
     """Layers whose first half of the heads start with equal query and key projections."""
     final_accuracy: float = 0.965
-    final_floor: float = 0.95
+    final_floor: float = 0.94
     max_cycles: int = 3
     validation_streams: int = 60
     validation_steps: int = 32
