@@ -282,7 +282,8 @@ def _compressed_depth_metres(
     scale, offset = inverse_depth
     with np.errstate(divide="ignore", invalid="ignore"):
         metres = np.where(values > 0, np.float32(scale) / (values - np.float32(offset)), np.nan)
-    return metres.astype(np.float32)
+    result: NDArray[np.float32] = metres.astype(np.float32)
+    return result
 
 
 def _row_bytes(layout: _Layout, width: int) -> int:

@@ -9,8 +9,8 @@ import sys
 
 version = "%d.%d" % sys.version_info[:2]
 package = "python" + version
-if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-    print("is %s, 3.11 to 3.13 are supported" % version)
+if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+    print("is %s, 3.10 to 3.13 are supported" % version)
     sys.exit()
 
 import importlib.util
@@ -26,7 +26,7 @@ PYTHON
 
 # Print the first suitable interpreter.
 find_python() {
-  local candidates=(python3 python3.13 python3.12 python3.11) candidate reason reasons=""
+  local candidates=(python3 python3.13 python3.12 python3.11 python3.10) candidate reason reasons=""
   # A sourced ROS is compiled for the distribution's own Python.
   if ros_is_sourced; then candidates=(/usr/bin/python3 python3); fi
   if [ -n "${INFINIPOT_PYTHON:-}" ]; then candidates=("$INFINIPOT_PYTHON"); fi
@@ -43,5 +43,5 @@ find_python() {
   $candidate: $reason"
   done
   fail "No suitable Python found:$reasons
-Remedy: install one of 3.11, 3.12, 3.13 with venv and headers (sudo apt install python3-venv python3-dev), or name one in INFINIPOT_PYTHON."
+Remedy: install one of 3.10, 3.11, 3.12, 3.13 with venv and headers (sudo apt install python3-venv python3-dev), or name one in INFINIPOT_PYTHON."
 }
