@@ -12,11 +12,10 @@ from typing import Any
 
 import yaml
 from ament_index_python.packages import get_package_share_directory
+from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
-
-from launch import LaunchContext, LaunchDescription
 
 SHARE = get_package_share_directory("infinipot_ros")
 

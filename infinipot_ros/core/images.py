@@ -276,9 +276,10 @@ def _compressed_depth_metres(
 ) -> NDArray[np.float32]:
     if image.ndim != 2:
         raise FrameError(f"a depth image has one channel, this one decodes to {image.shape}")
-    values = image.astype(np.float32)
+    values: NDArray[np.float32] = image.astype(np.float32)
     if inverse_depth is None:
-        return values * np.float32(1.0 if name == "32fc1" else 0.001)
+        values *= np.float32(1.0 if name == "32fc1" else 0.001)
+        return values
     scale, offset = inverse_depth
     with np.errstate(divide="ignore", invalid="ignore"):
         metres = np.where(values > 0, np.float32(scale) / (values - np.float32(offset)), np.nan)
