@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -65,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
         "keep": args.keep,
         "tokens per step": args.per_step,
         "recent steps": case.recent_steps,
+        # Threads that spin while they wait stall both sides by turns where other work fills the
+        # cores: ratios then mean little. PASSIVE lets them sleep.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
         **machine(case.keys.device),
     }
     print(", ".join(f"{key} {value}" for key, value in context.items()))
