@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,11 +13,18 @@ _COMMANDS = {
     "ask": ("infinipot_ros.ros.ask", "ask a running node a question"),
     "camera": ("infinipot_ros.ros.camera", "publish RoomWorld, a video or a bag as a camera"),
     "demo": ("infinipot_ros.ros.demo", "camera, node and questions in one show"),
-    "bench": ("", "measure speed or compression"),
+    "bench": ("", "measure speed, compression or constancy"),
 }
 _BENCHES = {
     "speed": ("infinipot_ros.bench.speed", "observe, time to first token, memory"),
-    "compression": ("infinipot_ros.bench.compression", "time of a compression by policy"),
+    "compression": (
+        "infinipot_ros.bench.compression",
+        "InfiniPot-V's selection against a literal reading of its equations",
+    ),
+    "soak": (
+        "infinipot_ros.bench.soak",
+        "thousands of blocks: does the cap hold, does memory grow",
+    ),
 }
 
 _EPILOG = """\
@@ -37,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments after the program's name; None takes `sys.argv`.
     """
+    # Before torch is imported: OpenMP's default is that idle threads spin, which on cores that
+    # several processes share slows all of them, many times over.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["node"] and not {"-h", "--help"} & set(arguments):
         from infinipot_ros.ros.run import main as run_node

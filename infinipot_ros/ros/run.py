@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop.install()
     arguments = list(sys.argv[1:] if argv is None else argv)
     use_image_profile()
+    # Idle OpenMP threads must not spin on cores that the robot's other processes need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Progress bars of a model load are noise in a log; the node says itself what it loads.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
