@@ -91,7 +91,7 @@ def status_line(status: MemoryStatus, elapsed_s: float) -> str:
         f"  {status.tokens_retained}/{status.tokens_cap} tokens"
         f" [{'#' * filled}{'.' * (_BAR - filled)}]"
         f"  {megabytes(status.bytes_used)}/{megabytes(status.bytes_cap)} MB"
-        f"  {status.compressions} compressions"
+        f"  compressed {status.compressions}x"
     )
 
 

@@ -217,9 +217,11 @@ class Stage:
         self._children.append(child)
         return child
 
-    def node(self, *, remap=(), **parameters):
+    def node(self, *, remap=(), params_file=None, **parameters):
         """Start the node with parameters, `__` standing for the dots of their names."""
         arguments = ["node", "--ros-args"]
+        if params_file is not None:
+            arguments += ["--params-file", params_file]
         for name, value in parameters.items():
             arguments += ["-p", f"{name.replace('__', '.')}:={value}"]
         for rule in remap:

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
@@ -108,13 +109,16 @@ def test_a_silent_topic_is_reported_with_what_is_there(graph, node, wait_until):
     assert "silent:=TOPIC" in warning
 
 
-def test_warnings_name_types_and_topics_found(graph, stage, tiny_model, wait_until):
+def test_warnings_name_types_and_topics_found(graph, stage, tiny_model, tmp_path, wait_until):
+    overrides = {"qos_overrides": {"/seen": {"subscription": {"reliability": "reliable"}}}}
+    file = tmp_path / "overrides.yaml"
+    file.write_text(yaml.safe_dump({"/**": {"ros__parameters": overrides}}))
     kept = [graph.publisher(String, "/words"), graph.publisher(Image, "/seen", reliable=False)]
     child = stage.node(
         model=tiny_model(),
         memory__max_tokens=96,
         image_topics="[words, seen]",
-        qos__reliability="reliable",
+        params_file=file,
         warn_after_s=2.0,
     )
     wait_until(lambda: "no image on /words" in child.output(), what="a warning about /words")
@@ -122,5 +126,7 @@ def test_warnings_name_types_and_topics_found(graph, stage, tiny_model, wait_unt
     text = child.output()
     assert "It carries std_msgs/msg/String, which is no image type" in text
     assert "/seen (Image)" in text
-    assert "qos.reliability" in text
+    assert "qos_overrides./seen.subscription.reliability" in text
+    (mine,) = graph.node.get_subscriptions_info_by_topic("/seen")
+    assert mine.qos_profile.reliability.name == "RELIABLE"
     assert all(graph.node.destroy_publisher(publisher) for publisher in kept)
