@@ -13,6 +13,14 @@ from pathlib import Path
 STOP_WAIT_S = 3.0
 """How long a child may take to end after SIGINT before it is killed, seconds."""
 
+# The child imports the copy of the package that its parent runs, not one in the working directory.
+_START = """\
+import sys
+sys.path[0] = {root!r}
+from infinipot_ros.cli import main
+sys.exit(main())
+"""
+
 
 class Child:
     """One `infinipot ...` process that writes to a log file.
@@ -33,12 +41,9 @@ class Child:
         self.name = name
         self.log = log
         self._interrupted = False
-        command = [sys.executable, "-m", "infinipot_ros.cli", *arguments]
-        environment = dict(os.environ if env is None else env)
-        # The child imports the same copy of the package as its parent.
         root = str(Path(__file__).resolve().parents[2])
-        others = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = root + (os.pathsep + others if others else "")
+        command = [sys.executable, "-c", _START.format(root=root), *arguments]
+        environment = dict(os.environ if env is None else env)
         environment["PYTHONUNBUFFERED"] = "1"
         with log.open("wb") as out:
             self._process = subprocess.Popen(

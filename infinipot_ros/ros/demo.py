@@ -158,8 +158,10 @@ class _Demo:
             ended = [child for child in self._children if child.exit_code() is not None]
             if ended or time.monotonic() > deadline:
                 child = ended[0] if ended else self._children[0]
-                self._tally.faults.append(f"no image reached the memory; the {child.name} said:")
-                self._tally.faults += child.output().splitlines()[-12:]
+                said = "\n      ".join(child.output().splitlines()[-12:])
+                self._tally.faults.append(
+                    f"no image reached the memory; the {child.name} said:\n      {said}"
+                )
                 return False
             if self._stop.wait(0.1):
                 return False
@@ -263,7 +265,10 @@ class _Demo:
                 f"{status.tokens_cap} tokens and {self._observer.peak_bytes / 1e6:.2f} of "
                 f"{status.bytes_cap / 1e6:.2f} MB"
             )
-        self._view.say(f"  {tally.answered} of {tally.asked} questions answered" + self._score())
+        if tally.asked:
+            self._view.say(
+                f"  {tally.answered} of {tally.asked} questions answered" + self._score()
+            )
         for fault in tally.faults:
             self._view.say(f"  fault: {fault}")
         if tally.faults or not tally.answered:
