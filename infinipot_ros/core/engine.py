@@ -314,19 +314,21 @@ class StreamEngine:
     def _keep_below_limit(self, steps: int) -> None:
         """Re-index the memory if the block or a question after it would pass the limit.
 
-        Only then, not at every compression: a key that survives thousands of compressions in half
-        precision must not be rotated thousands of times.
+        Only then, not at every compression, and so that a quarter of the range is free afterwards:
+        a key that survives thousands of compressions in half precision must not be rotated
+        thousands of times.
         """
         needed, timeline = steps * self._interval + self._reserve, self._timeline
         if timeline.newest is None or timeline.newest + needed < self._position_limit:
             return
         if self.config.positions == "compact":
+            last = self._position_limit - needed
             timeline.newest = self._cache.compact(
                 self.adapter.rotary,
                 timeline.next_step - 1,
                 origin=timeline.start,
                 interval=timeline.interval,
-                limit=self._position_limit - needed,
+                limit=last - (last - timeline.start) // 4,
             )
         elif not self._limit_warned:
             self._limit_warned = True

@@ -98,10 +98,14 @@ def test_provenance_is_true_after_many_compressions(adapter):
 
 
 @pytest.mark.parametrize("policy", ["infinipot_v", "uniform", "reservoir", "recent"])
-def test_compact_positions_stay_below_the_limit(adapter, policy):
+def test_compact_positions_stay_below_the_limit(adapter, policy, monkeypatch):
     config = EngineConfig(policy=policy, max_tokens=96, position_limit=420, fps=2.0)
     engine = StreamEngine(adapter, config)
     origin = engine.cache.prefix_tokens
+    compact, rotations = SlabCache.compact, []
+    monkeypatch.setattr(
+        SlabCache, "compact", lambda *a, **k: rotations.append(0) or compact(*a, **k)
+    )
     for block in range(400):
         stream(engine, 8, start=8 * block, seed=block % 7)
         positions = engine.cache.positions
@@ -110,6 +114,8 @@ def test_compact_positions_stay_below_the_limit(adapter, policy):
         order = positions[0].diff(dim=-1) * engine.cache.steps.diff(dim=-1).sign()
         assert (order >= 0).all()
         assert engine._timeline.next_text_position() + engine._reserve <= 420
+    # A quarter of some 200 positions is free after each, and a block takes eight of them.
+    assert 10 < len(rotations) <= 400 / 6 + 1
     engine.ask(QUESTION)
 
 
