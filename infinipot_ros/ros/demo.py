@@ -69,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
     return end(code)
 
 
+def _times(world: bool) -> tuple[float, ...]:
+    return _WORLD_TIMES_S if world else _VIDEO_TIMES_S
+
+
 @dataclass
 class _Tally:
     """What happened to the questions."""
@@ -92,6 +96,7 @@ class _Demo:
         self._view = View()
         self._tally = _Tally()
         self._finished = False
+        self._observer = Observer(args.ros_args)
         self._world = not (args.video or args.bag)
         self._view.heading("infinipot demo: a camera, a ROS 2 node that remembers, questions")
         self._view.say()
@@ -99,7 +104,6 @@ class _Demo:
             Child("node", self._node_arguments(), folder / "node.log"),
             Child("camera", self._camera_arguments(), folder / "camera.log"),
         ]
-        self._observer = Observer(args.ros_args)
 
     def run(self) -> int:
         """Play, ask, judge; the children are ended in any case."""
@@ -170,8 +174,7 @@ class _Demo:
     def _ask_all(self) -> None:
         first_ns = self._first_stamp()
         for question in self._plan():
-            due_s = question.time_s / self._args.pace
-            if not self._watch_until(first_ns, due_s):
+            if not self._watch_until(first_ns, question.time_s):
                 return
             elapsed_s = (time.time_ns() - first_ns) / _NS
             self._view.question(elapsed_s, question.text)
@@ -196,11 +199,12 @@ class _Demo:
     def _plan(self) -> Sequence[PlannedQuestion]:
         from infinipot_ros.ros import demo_plan
 
+        times_s = [time_s / self._args.pace for time_s in _times(self._world)]
         if self._world:
             from infinipot_ros.roomworld import RoomWorld
 
             world = RoomWorld(seed=self._args.seed, tour_s=_TOUR_S)
-            return demo_plan.plan_for_world(world, _WORLD_TIMES_S, self._args.seed)
+            return demo_plan.plan_for_world(world, times_s, self._args.seed)
         texts = demo_plan.REAL_VIDEO_QUESTIONS
         if self._args.model == "roomworld":
             self._view.say(
@@ -208,7 +212,7 @@ class _Demo:
                 "  flow and fit; for answers that mean something give --model a real one.\n"
             )
             texts = demo_plan.ROOMWORLD_QUESTIONS
-        return demo_plan.plan_without_truth(texts, _VIDEO_TIMES_S)
+        return demo_plan.plan_without_truth(texts, times_s)
 
     def _first_stamp(self) -> int:
         found = _FIRST_STAMP.search(self._children[1].output())
