@@ -3,6 +3,7 @@
 from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.engine import StreamEngine
 from infinipot_ros.core.errors import (
+    BusyError,
     ConfigError,
     FrameError,
     InfinipotError,
@@ -17,6 +18,7 @@ from infinipot_ros.core.worker import Worker
 
 __all__ = [
     "Answer",
+    "BusyError",
     "CameraStatus",
     "ConfigError",
     "EngineConfig",

@@ -16,8 +16,12 @@ class StampSampler:
     Due times lie on a grid, so that the mean rate is kept whatever the camera's own rate is.  Of
     the frames around a due time the nearest is taken, as far as the last frame distance foretells
     the next: a camera that runs at the sampling rate itself, with jitter, must not lose every other
-    frame.  A stamp that jumps backward, or forward by more than one period, restarts the grid at
-    that frame, so that a looping bag or a stalled camera never stops the sampling.
+    frame.
+
+    A jump forward by more than one period starts a new grid at that frame.  A frame older than the
+    one before it is late, or comes from a second publisher, and is not taken; two of them in a row,
+    in order, mean that time was set back (a bag that loops), and the grid starts anew at the
+    second.  So nothing stops the sampling for ever, and nothing makes it take every frame.
 
     Args:
         fps: rate, frames per second.
@@ -32,12 +36,17 @@ class StampSampler:
         self._period_ns = max(1, round(_NS / fps))
         self._due_ns: int | None = None
         self._last_ns = 0
+        self._older_ns: int | None = None  # the frame before, if it was older than its predecessor
 
     def accept(self, stamp_ns: int) -> bool:
         """Say whether the frame with this stamp (integer nanoseconds) is to be taken."""
-        due = self._due_ns
+        older, self._older_ns = self._older_ns, None
         distance = stamp_ns - self._last_ns
+        if self._due_ns is not None and distance < 0 and (older is None or stamp_ns < older):
+            self._older_ns = stamp_ns
+            return False
         self._last_ns = stamp_ns
+        due = self._due_ns
         if due is None or distance < 0 or stamp_ns >= due + self._period_ns:
             self._due_ns = stamp_ns + self._period_ns
             return True

@@ -183,10 +183,7 @@ class SlabCache:
             return
         if self.max_tokens is not None:
             raise OverflowError(f"{need} video tokens would pass the cap of {self.max_tokens}")
-        old = self._planes()
-        self._allocate(max(need, 2 * self._video_slots))
-        for (source, axis), (target, _) in zip(old, self._planes(), strict=True):
-            target.narrow(axis, 0, source.shape[axis]).copy_(source)
+        self._allocate(max(need, 2 * self._video_slots), keep=True)
 
     def commit_text(self, n_tokens: int) -> None:
         """Make n written text tokens part of the cache (prefix, question or answer)."""
@@ -249,15 +246,9 @@ class SlabCache:
         self.video_tokens = kept
         self.length = stop
 
-    def unrotated_keys(self, layers: slice, rotary: RotarySpec, axis: int | None = None) -> Tensor:
-        """Return keys of the video tokens without RoPE, float32 ``[l, H, N, D]``.
-
-        Args:
-            layers: decoder layers wanted.
-            rotary: how the model rotates its keys.
-            axis: the one position axis whose rotation is undone; None undoes all.
-        """
-        return rotary.unrotate(self.video_keys[layers], self.positions[:, layers], axis)
+    def unrotated_keys(self, layers: slice, rotary: RotarySpec) -> Tensor:
+        """Return keys of the video tokens without RoPE, float32 ``[l, H, N, D]``."""
+        return rotary.unrotate(self.video_keys[layers], self.positions[:, layers])
 
     def compact(
         self, rotary: RotarySpec, newest_step: int, *, origin: int, interval: int, limit: int
@@ -285,24 +276,33 @@ class SlabCache:
 
     # -- allocation ------------------------------------------------------------------------
 
-    def _allocate(self, video_slots: int) -> None:
+    def _allocate(self, video_slots: int, *, keep: bool = False) -> None:
+        """Allocate the planes for so many video slots, with what the old ones hold if wanted.
+
+        They change hands at the end: running out of memory in between leaves the cache as it was.
+        """
         shape = self.shape
         slots = self.prefix_tokens + video_slots + self.reserve_tokens
         heads = (shape.layers, shape.kv_heads)
-        device = shape.device
+        sizes: tuple[tuple[tuple[int, ...], torch.dtype], ...] = (
+            ((*heads, slots, shape.head_dim), shape.dtype),
+            ((*heads, slots, shape.head_dim), shape.dtype),
+            ((*heads, video_slots), torch.int32),
+            ((*heads, video_slots), torch.int16),
+            ((*heads, video_slots), torch.int16),
+            ((*heads, video_slots), torch.int64),
+            ((shape.axes, *heads, video_slots), torch.int32),
+        )
         # Zeros, not empty: pages are touched now, so that a machine too small says so at the
         # start and not after an hour of stream.  Never inference tensors, even where a growing
         # cache allocates inside a forward pass: those could not be written to outside of it.
         with torch.inference_mode(False):
-            self.keys = torch.zeros(*heads, slots, shape.head_dim, dtype=shape.dtype, device=device)
-            self.values = torch.zeros_like(self.keys)
-            self._steps = torch.zeros(*heads, video_slots, dtype=torch.int32, device=device)
-            self._rows = torch.zeros(*heads, video_slots, dtype=torch.int16, device=device)
-            self._cols = torch.zeros_like(self._rows)
-            self._stamps = torch.zeros(*heads, video_slots, dtype=torch.int64, device=device)
-            self._positions = torch.zeros(
-                shape.axes, *heads, video_slots, dtype=torch.int32, device=device
-            )
+            fresh = [torch.zeros(s, dtype=dtype, device=shape.device) for s, dtype in sizes]
+        if keep:
+            for (source, axis), target in zip(self._planes(), fresh, strict=True):
+                target.narrow(axis, 0, source.shape[axis]).copy_(source)
+        self.keys, self.values, self._steps, self._rows, self._cols = fresh[:5]
+        self._stamps, self._positions = fresh[5:]
         self._video_slots = video_slots
 
     def _planes(self) -> tuple[tuple[Tensor, int], ...]:

@@ -111,7 +111,9 @@ class EngineConfig:
                 f"max_tokens to at least {2 * block}, or lower block_steps"
             )
         if block > room:
-            fitting = math.ceil(block / (1.0 - self.retain_ratio)) + 1
+            fitting = 2 * block
+            while fitting - round(self.retain_ratio * fitting) < block:
+                fitting += 1
             raise ConfigError(
                 f"a block of {block} tokens ({self.block_steps} steps of {tokens_per_step}) does "
                 f"not fit in the {room} tokens that a compression frees (max_tokens "

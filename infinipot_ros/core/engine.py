@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from infinipot_ros.core.types import Answer, MemoryStats
 
 _LOG = logging.getLogger(__name__)
 
-BlockHook = Callable[[SlabCache], None]
+_MAX_TOKEN_CHARACTERS = 32  # more than any but the rarest words have
 
 
 class StreamEngine:
@@ -64,7 +64,7 @@ class StreamEngine:
             config.max_question_tokens + adapter.template_tokens() + config.max_new_tokens
         )
         self._position_limit = config.position_limit or adapter.position_limit
-        self._check_position_limit()
+        self._check_position_limit(tokens_per_step)
         self._cache = SlabCache(
             adapter.shape,
             prefix_tokens=len(self._prefix_ids),
@@ -210,6 +210,12 @@ class StreamEngine:
         """
         if not isinstance(question, str) or not question.strip():
             raise QuestionError("the question is empty; ask something")
+        # A first look at the length: cutting megabytes into tokens would hold up everybody else.
+        if len(question) > _MAX_TOKEN_CHARACTERS * self.config.max_question_tokens:
+            raise QuestionError(
+                f"the question has {len(question)} characters, more than max_question_tokens "
+                f"{self.config.max_question_tokens} can hold; shorten it or raise the parameter"
+            )
         tokens = self.adapter.count_question_tokens(question)
         if tokens > self.config.max_question_tokens:
             raise QuestionError(
@@ -347,7 +353,7 @@ class StreamEngine:
             self.adapter.prefill(self.adapter.embed(ids), positions, self._cache)
         self._cache.commit_text(len(ids))
 
-    def _check_position_limit(self) -> None:
+    def _check_position_limit(self, tokens_per_step: int) -> None:
         block = self.config.block_steps * self._interval + self._reserve
         least = len(self._prefix_ids) + 2 * block
         if self._position_limit < least:
@@ -355,4 +361,13 @@ class StreamEngine:
                 f"position_limit is {self._position_limit}; prefix, two blocks and a question need "
                 f"at least {least} positions; raise it, or lower block_steps, max_question_tokens "
                 "or max_new_tokens"
+            )
+        span = self.config.max_tokens // tokens_per_step * self._interval
+        if self._capped and self.config.positions == "compact" and span > self._position_limit:
+            _LOG.warning(
+                "the steps that max_tokens %d can hold span %d positions, more than the model's "
+                "%d: retained steps will be squeezed together; raise fps or lower max_tokens",
+                self.config.max_tokens,
+                span,
+                self._position_limit,
             )

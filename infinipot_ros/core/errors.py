@@ -27,5 +27,9 @@ class StoppedError(InfinipotError, RuntimeError):
     """The worker stopped before it could carry out what was asked of it."""
 
 
+class BusyError(InfinipotError, RuntimeError):
+    """The model was busy for too long; what was asked of it will be carried out later."""
+
+
 class FrameError(InfinipotError, ValueError):
     """An image that cannot be used; the message names the field and the value that clash."""

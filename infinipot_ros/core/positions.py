@@ -30,22 +30,19 @@ class RotarySpec:
         self._columns = [_columns(axis, number) for number in range(self.axes)]
         self._table = inv_freq.new_empty(0, 2, len(inv_freq))
 
-    def unrotate(self, keys: Tensor, positions: Tensor, axis: int | None = None) -> Tensor:
+    def unrotate(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Return keys with their rotation undone.
 
         Args:
             keys: ``[..., N, D]``, rotated as the model stored them.
             positions: int ``[A, ..., N]``, position ids per axis, none below 0.
-            axis: the one position axis whose rotation is undone; None undoes all.
 
         Returns:
             float32 ``[..., N, D]``; the input is not changed.
         """
-        half = len(self.inv_freq)
-        columns = slice(0, half) if axis is None else self._columns[axis]
-        cos, sin = self._all_cos_sin(positions) if axis is None else self._cos_sin(positions, axis)
+        cos, sin = self._cos_sin(positions)
         out = keys.to(torch.float32, copy=True)
-        first, second = out[..., :half][..., columns], out[..., half:][..., columns]
+        first, second = out.chunk(2, dim=-1)
         turned = torch.mul(first, cos).addcmul_(second, sin)
         second.mul_(cos).addcmul_(first, sin, value=-1.0)
         first.copy_(turned)
@@ -79,24 +76,20 @@ class RotarySpec:
         # back exactly the angle that was applied.
         return per_frequency.mul_(self.inv_freq)
 
-    def _all_cos_sin(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _cos_sin(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine ``[..., N, D / 2]`` of the angles at positions int ``[A, ..., N]``."""
-        shape = (*positions.shape[1:], len(self.inv_freq))
-        cos, sin = self.inv_freq.new_empty(shape), self.inv_freq.new_empty(shape)
-        for axis, columns in enumerate(self._columns):
-            cos[..., columns], sin[..., columns] = self._cos_sin(positions, axis)
+        last = int(positions.max()) if positions.numel() else 0
+        if last >= _TABLE_POSITIONS:
+            angles = self._angles(positions)
+            return angles.cos(), angles.sin()
+        table = self._table_up_to(last)
+        shape = positions.shape[1:]
+        cos = self.inv_freq.new_empty(*shape, len(self.inv_freq))
+        sin = torch.empty_like(cos)
+        for ids, columns in zip(positions, self._columns, strict=True):
+            rows = table[:, :, columns].flatten(1).index_select(0, ids.flatten())
+            cos[..., columns], sin[..., columns] = rows.view(*shape, 2, -1).unbind(-2)
         return cos, sin
-
-    def _cos_sin(self, positions: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine ``[..., N, F]`` of one axis' angles at positions int ``[A, ..., N]``."""
-        ids, columns = positions[axis], self._columns[axis]
-        last = int(ids.max()) if ids.numel() else 0
-        if last < _TABLE_POSITIONS:
-            table = self._table_up_to(last)[:, :, columns].flatten(1)
-            rows = table.index_select(0, ids.flatten()).view(*ids.shape, 2, -1)
-            return rows[..., 0, :], rows[..., 1, :]
-        angles = ids.float().unsqueeze(-1) * self.inv_freq[columns]
-        return angles.cos(), angles.sin()
 
     def _table_up_to(self, position: int) -> Tensor:
         """Cosines and sines ``[positions, 2, D / 2]``; looking up is faster than computing."""

@@ -70,6 +70,7 @@ class Ticket:
         self._listener = on_text
         self._cancelled = False
         self._started = False
+        self._settled = False
         self._lock = threading.Lock()
         self._future: Future[Answer] = Future()
 
@@ -83,7 +84,7 @@ class Ticket:
 
         Raises:
             InfinipotError: the question was refused or failed.
-            TimeoutError: no answer within ``timeout``; the question goes on.
+            concurrent.futures.TimeoutError: no answer within ``timeout``; the question goes on.
         """
         return self._future.result(timeout)
 
@@ -113,17 +114,15 @@ class Ticket:
         if self.end_if_dead():
             return False
         with self._lock:
-            if self._started:
-                return False
-            self._started = True
-            return True
+            self._started = not self._settled
+            return self._started
 
     def end_if_dead(self) -> bool:
         """End a waiting question that was cancelled or has expired; say whether it has ended."""
         reason = self.should_stop()
         if reason is not None:
             self._end_waiting(reason)
-        return self._future.done()
+        return self._settled
 
     def on_text(self, text: str) -> None:
         """Pass the answer so far to the listener; a listener's fault is not the model's."""
@@ -136,18 +135,25 @@ class Ticket:
             self._listener = None
 
     def finish(self, answer: Answer) -> None:
-        """Hand over the answer."""
-        self._future.set_result(answer)
+        """Hand over the answer; nothing happens if the ticket has ended."""
+        if self._settle(even_if_started=True):
+            self._future.set_result(answer)
 
     def fail(self, error: InfinipotError) -> None:
-        """Hand over a failure."""
-        self._future.set_exception(error)
+        """Hand over a failure; nothing happens if the ticket has ended."""
+        if self._settle(even_if_started=True):
+            self._future.set_exception(error)
 
     def _end_waiting(self, reason: FinishReason) -> None:
         """End the question with an empty answer, unless the worker has begun with it."""
+        if self._settle(even_if_started=False):
+            waited = time.monotonic() - self.asked_at
+            self._future.set_result(Answer("", 0.0, None, 0, waited, 0.0, 0, reason))
+
+    def _settle(self, *, even_if_started: bool) -> bool:
+        """Claim the right to end the ticket; only the first who asks gets it."""
         with self._lock:
-            if self._started or self._future.done():
-                return
-            self._started = True
-        waited = time.monotonic() - self.asked_at
-        self.finish(Answer("", 0.0, None, 0, waited, 0.0, 0, reason))
+            if self._settled or (self._started and not even_if_started):
+                return False
+            self._settled = True
+            return True

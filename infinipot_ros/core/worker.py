@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 
 from infinipot_ros.core.batching import FrameBatcher, StampSampler
 from infinipot_ros.core.engine import StreamEngine
 from infinipot_ros.core.errors import (
+    BusyError,
     ConfigError,
     InfinipotError,
     QuestionError,
@@ -68,8 +72,7 @@ class Worker:
         self._timeout_s = float(question_timeout_s)
         self._on_error = on_error if on_error is not None else _LOG.error
         self._changed = threading.Condition()
-        self._questions: deque[Ticket] = deque()
-        self._resets: deque[tuple[tuple[_Stream, ...], Future[None]]] = deque()
+        self._jobs: deque[Ticket | _Reset] = deque()
         self._turn = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="infinipot-model", daemon=True)
@@ -86,20 +89,28 @@ class Worker:
         self._thread.start()
 
     def stop(self, timeout_s: float = 2.0) -> bool:
-        """Stop after the current block or token; waiting questions end with StoppedError.
+        """Stop after the current block or token.
+
+        What waits ends at once: questions and resets with StoppedError, frames counted as dropped.
 
         Returns:
-            Whether the thread ended within the time.
+            Whether the model's thread ended within the time; if not, its engines are still in use.
         """
         with self._changed:
             self._stopping = True
+            jobs, self._jobs = self._jobs, deque()
+            for stream in self._streams.values():
+                stream.drop("stopped", stream.batcher.clear())
             self._changed.notify_all()
+        for job in jobs:
+            job.fail(StoppedError("the worker stopped before it came to this"))
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the model's thread after a stop; return whether it has ended."""
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        ended = not self._thread.is_alive()
-        if ended:
-            self._refuse_waiting()
-        return ended
+        return not self._thread.is_alive()
 
     # -- frames ----------------------------------------------------------------------------
 
@@ -127,6 +138,9 @@ class Worker:
         stream = self._stream(frame.camera)
         with self._changed:
             stream.converting -= 1
+            if self._stopping:
+                stream.drop("stopped", 1)
+                return
             stream.drop("overwritten", stream.batcher.add(frame))
             if stream.batcher.ready():
                 self._changed.notify_all()
@@ -183,32 +197,41 @@ class Worker:
             if self._stopping:
                 raise StoppedError("the worker has stopped; it takes no more questions")
             # Cancelled and expired questions must not hold a place against live ones.
-            self._drop_dead_questions()
-            if len(self._questions) >= self._max_questions:
+            self._jobs = deque(job for job in self._jobs if not job.end_if_dead())
+            waiting = sum(isinstance(job, Ticket) for job in self._jobs)
+            if waiting >= self._max_questions:
                 raise QueueFullError(
-                    f"{len(self._questions)} questions are waiting, the most allowed "
+                    f"{waiting} questions are waiting, the most allowed "
                     "(max_pending_questions); ask again later"
                 )
-            self._questions.append(ticket)
+            self._jobs.append(ticket)
             self._changed.notify_all()
         return ticket
 
     def reset(self, camera: str | None = None, timeout_s: float = 10.0) -> None:
         """Forget what one camera (None: every camera) has seen; returns when it is done.
 
+        Questions asked before are answered before.
+
         Raises:
             QuestionError: unknown camera.
             StoppedError: the worker stopped first.
-            TimeoutError: the model did not come to it in time; it will be carried out later.
+            BusyError: the model did not come to it in time; it will be carried out later.
         """
         streams = tuple(self._streams.values()) if camera is None else (self._stream(camera),)
-        done: Future[None] = Future()
+        job = _Reset(streams)
         with self._changed:
             if self._stopping:
                 raise StoppedError("the worker has stopped; there is nothing to reset")
-            self._resets.append((streams, done))
+            self._jobs.append(job)
             self._changed.notify_all()
-        done.result(timeout_s)
+        try:
+            job.done.result(timeout_s)
+        except FutureTimeoutError:
+            raise BusyError(
+                f"the model was busy for {timeout_s:g} s; the reset is carried out after the "
+                "current block and the questions before it"
+            ) from None
 
     def status(self, camera: str) -> CameraStatus:
         """Return a camera's counters and memory figures; never waits for the model."""
@@ -219,32 +242,27 @@ class Worker:
     # -- the model's thread ----------------------------------------------------------------
 
     def _run(self) -> None:
-        asked_last = False
+        block_last = True
         while True:
             with self._changed:
                 self._changed.wait_for(self._has_work)
                 if self._stopping:
-                    break
-                reset = self._resets.popleft() if self._resets else None
-                stream = self._next_ready() if reset is None else None
-                ticket = None
+                    return
                 # Blocks and questions take turns where both wait: neither starves the other.
-                if reset is None and self._questions and (stream is None or not asked_last):
-                    ticket = self._questions.popleft()
-            if reset is not None:
-                self._carry_out(*reset)
-            elif ticket is not None:
-                self._answer(ticket)
-            elif stream is not None:
+                stream = None if block_last and self._jobs else self._next_ready()
+                job = self._jobs.popleft() if stream is None else None
+            if stream is not None:
                 self._observe(stream)
-            asked_last = ticket is not None
-        self._refuse_waiting()
+            elif isinstance(job, Ticket):
+                self._answer(job)
+            elif job is not None:
+                self._carry_out(job)
+            block_last = stream is not None
 
     def _has_work(self) -> bool:
         return (
             self._stopping
-            or bool(self._questions)
-            or bool(self._resets)
+            or bool(self._jobs)
             or any(stream.batcher.ready() for stream in self._streams.values())
         )
 
@@ -283,16 +301,17 @@ class Worker:
 
     def _answer(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.camera]
+        # Only what waits now: a camera faster than the model would else keep the question waiting.
+        waiting = len(stream.batcher)
+        while waiting > 0 and not self._stopping and not ticket.end_if_dead():
+            waiting -= self._observe(stream)
         if not ticket.begin():
             return
 
         def should_stop() -> FinishReason | None:
             return "cancelled" if self._stopping else ticket.should_stop()
 
-        # Only what waits now: a camera faster than the model would else keep the question waiting.
-        waiting = len(stream.batcher)
-        while waiting > 0 and should_stop() is None:
-            waiting -= self._observe(stream)
+        queued_s = time.monotonic() - ticket.asked_at
         try:
             answer = stream.engine.ask(
                 ticket.question,
@@ -306,32 +325,22 @@ class Worker:
             self._on_error(f"a question failed: {type(error).__name__}: {error}")
             ticket.fail(InfinipotError(f"the model failed: {type(error).__name__}: {error}"))
         else:
-            ticket.finish(answer)
+            first_s = queued_s + answer.first_token_s if answer.n_tokens else 0.0
+            latency_s = time.monotonic() - ticket.asked_at
+            ticket.finish(replace(answer, latency_s=latency_s, first_token_s=first_s))
 
-    def _carry_out(self, streams: tuple[_Stream, ...], done: Future[None]) -> None:
+    def _carry_out(self, reset: _Reset) -> None:
         try:
-            for stream in streams:
+            for stream in reset.streams:
                 stream.engine.reset()
                 stats = stream.engine.stats()
                 with self._changed:
                     stream.drop("reset", stream.batcher.clear())
                     stream.memory = stats
         except Exception as error:
-            done.set_exception(error)
+            reset.done.set_exception(error)
         else:
-            done.set_result(None)
-
-    def _drop_dead_questions(self) -> None:
-        self._questions = deque(t for t in self._questions if not t.end_if_dead())
-
-    def _refuse_waiting(self) -> None:
-        with self._changed:
-            tickets, self._questions = list(self._questions), deque()
-            resets, self._resets = list(self._resets), deque()
-        for ticket in tickets:
-            ticket.fail(StoppedError("the worker stopped before the question was answered"))
-        for _, done in resets:
-            done.set_exception(StoppedError("the worker stopped before the reset"))
+            reset.done.set_result(None)
 
     def _stream(self, camera: str) -> _Stream:
         if camera == "":
@@ -341,6 +350,22 @@ class Worker:
         except KeyError:
             known = ", ".join(repr(name) for name in self._streams)
             raise QuestionError(f"camera {camera!r} is unknown; there is {known}") from None
+
+
+class _Reset:
+    """A reset on its way."""
+
+    def __init__(self, streams: tuple[_Stream, ...]) -> None:
+        self.streams = streams
+        self.done: Future[None] = Future()
+
+    def end_if_dead(self) -> bool:
+        """Say whether it has ended: not while it waits."""
+        return False
+
+    def fail(self, error: InfinipotError) -> None:
+        """Hand over why it will not be carried out."""
+        self.done.set_exception(error)
 
 
 class _Stream:

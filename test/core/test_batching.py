@@ -48,12 +48,41 @@ def test_a_slow_camera_gives_every_frame():
 
 @given(st.lists(st.integers(-(10**18), 10**18), min_size=1, max_size=30))
 def test_no_jump_stops_the_sampling(stamps):
-    """Whatever came before, two periods after the last stamp a frame is taken."""
+    """Whatever came before, a camera that goes on from its last stamp is sampled again."""
     sampler = StampSampler(2.0)
     for stamp in stamps:
         sampler.accept(stamp)
-    assert sampler.accept(stamps[-1] + SECOND)
-    assert sampler.accept(stamps[-1])  # and a jump back is taken at once
+    go_on = [sampler.accept(stamps[-1] + i * SECOND // 10) for i in range(1, 31)]
+    assert 5 <= sum(go_on) <= 8
+
+
+def test_a_bag_that_loops_is_sampled_on():
+    sampler = StampSampler(2.0)
+    lap = [sampler.accept(i * SECOND // 10) for i in range(100)]
+    second = [sampler.accept(i * SECOND // 10) for i in range(100)]
+    assert sum(lap) == pytest.approx(20, abs=1)
+    assert sum(second) == pytest.approx(20, abs=1)
+    assert any(second[:3])
+
+
+def test_late_frames_are_not_taken_and_change_nothing():
+    stamps = [i * SECOND // 30 for i in range(300)]
+    for i in range(10, 290, 10):  # every tenth pair swapped
+        stamps[i], stamps[i + 1] = stamps[i + 1], stamps[i]
+    sampler = StampSampler(2.0)
+    taken = [s for s in stamps if sampler.accept(s)]
+    assert taken == sorted(taken)
+    assert len(taken) == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("ahead", [-5 * SECOND, -SECOND // 10, SECOND // 10, 5 * SECOND])
+def test_a_second_publisher_does_not_raise_the_rate(ahead):
+    sampler = StampSampler(2.0)
+    taken = 0
+    for i in range(300):
+        taken += sampler.accept(10 * SECOND + i * SECOND // 30)
+        taken += sampler.accept(10 * SECOND + i * SECOND // 30 + ahead)
+    assert 18 <= taken <= 24
 
 
 def test_repeated_stamps_are_taken_once():

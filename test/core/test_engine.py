@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -182,29 +183,53 @@ def test_a_grid_that_changes_in_mid_stream(tiny_model):
     engine.ask(QUESTION)
 
 
-def test_a_failed_block_leaves_the_memory_as_it_was(adapter, monkeypatch):
+@pytest.mark.parametrize("before", [24, 32], ids=["room left", "compression due"])
+def test_a_failed_block_leaves_no_half_of_itself(adapter, monkeypatch, before):
+    """What a failure leaves is the memory as it was, but for the compression that made room."""
     engine = StreamEngine(adapter, EngineConfig(max_tokens=96))
     twin = StreamEngine(adapter, EngineConfig(max_tokens=96))
-    stream(engine, 24)
-    stream(twin, 24)
-    decoder = adapter._decoder
-    layer = decoder.layers[1]
+    stream(engine, before)
+    stream(twin, before)
+    layer = adapter._decoder.layers[1]
     forward = layer.forward
 
     def broken(*args, **kwargs):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(layer, "forward", broken)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        stream(engine, 8, start=24)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        engine.ask(QUESTION)
+    for attempt in (lambda: stream(engine, 8, start=before), lambda: engine.ask(QUESTION)):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            attempt()
     monkeypatch.setattr(layer, "forward", forward)
     assert engine.stats().blocks == twin.stats().blocks
-    stream(engine, 8, start=24)
-    stream(twin, 8, start=24)
+    assert engine.stats().compressions == (before == 32)
+    # The block that follows would have asked for the same compression: nothing else differs.
+    stream(engine, 8, start=before)
+    stream(twin, 8, start=before)
     assert torch.equal(engine.cache.video_keys, twin.cache.video_keys)
     assert engine.ask(QUESTION).text == twin.ask(QUESTION).text
+
+
+def test_a_cache_that_cannot_grow_stays_whole(adapter, monkeypatch):
+    engine = StreamEngine(adapter, EngineConfig(policy="full"))
+    stream(engine, 80)  # 240 of the first 256 slots
+    before, answer = engine.cache.video_keys.clone(), engine.ask(QUESTION)
+    zeros, calls = torch.zeros, []
+
+    def failing(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 3:
+            raise RuntimeError("out of memory")
+        return zeros(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "zeros", failing)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        stream(engine, 8, start=80)
+    monkeypatch.setattr(torch, "zeros", zeros)
+    assert torch.equal(engine.cache.video_keys, before)
+    assert engine.ask(QUESTION).text == answer.text
+    stream(engine, 8, start=80)
+    assert engine.stats().tokens_retained == 264
 
 
 def test_reset_starts_anew(adapter):
@@ -252,7 +277,7 @@ def test_a_question_cannot_forge_a_role(adapter):
     "changes, message",
     [
         ({"max_tokens": 40}, "max_tokens is 40, smaller than two blocks.*24 tokens.*at least 48"),
-        ({"max_tokens": 60}, "does not fit in the 15 tokens.*raise max_tokens to at least 97"),
+        ({"max_tokens": 60}, "does not fit in the 15 tokens.*raise max_tokens to at least 94"),
         ({"policy": "magic"}, "magic.*infinipot_v"),
         ({"policy_params": {"tar_ratio": 2.0}}, "tar_ratio.*2.0"),
         ({"policy_params": {"colour": 1}}, "colour"),
@@ -274,8 +299,33 @@ def test_refused_configurations(adapter, changes, message):
         StreamEngine(adapter, EngineConfig(**{"max_tokens": 96, **changes}))
 
 
-def test_the_remedy_that_is_named_works(adapter):
-    StreamEngine(adapter, EngineConfig(max_tokens=97))
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.75, 0.9])
+@pytest.mark.parametrize("block_steps", [1, 3, 4])
+def test_the_remedy_that_is_named_is_the_smallest_that_works(adapter, ratio, block_steps):
+    def make(max_tokens):
+        return StreamEngine(
+            adapter,
+            EngineConfig(
+                policy="sliding_window",
+                max_tokens=max_tokens,
+                retain_ratio=ratio,
+                block_steps=block_steps,
+            ),
+        )
+
+    low = 2
+    while True:
+        with pytest.raises(ConfigError) as refusal:
+            make(low)
+        named = int(re.search(r"at least (\d+)", str(refusal.value))[1])
+        try:
+            make(named)
+        except ConfigError:
+            low = named  # two blocks fit, but a block not in what a compression frees
+        else:
+            break
+    with pytest.raises(ConfigError):
+        make(named - 1)
 
 
 @pytest.mark.parametrize(
@@ -284,10 +334,11 @@ def test_the_remedy_that_is_named_works(adapter):
         ("", None, "empty"),
         (" \n\t", None, "empty"),
         ("mug " * 500, None, "500 tokens, more than max_question_tokens 128"),
+        ("mug " * 5_000_000, None, "20000000 characters"),
         (QUESTION, 0, r"max_new_tokens is 0; it must lie in \[1, 64\]"),
         (QUESTION, 65, "max_new_tokens is 65"),
     ],
-    ids=["empty", "blank", "long", "none", "many"],
+    ids=["empty", "blank", "long", "endless", "none", "many"],
 )
 def test_refused_questions(adapter, question, limit, message):
     engine = StreamEngine(adapter, EngineConfig(max_tokens=96))
