@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import gc
 import traceback
@@ -211,10 +212,16 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._free()
         return TransitionCallbackReturn.SUCCESS
 
-    def close(self) -> None:
-        """Stop the worker and take the node off the graph, in whatever state it is."""
+    def wind_down(self) -> None:
+        """Stop the worker and let those who asked have their replies, in whatever state it is.
+
+        Call it while the executor still spins, `close` once it does not.
+        """
         self._stop()
         self._doors.drain(DRAIN_WAIT_S)
+
+    def close(self) -> None:
+        """Take the node off the graph."""
         self._doors.close()
         self.destroy_node()
 
@@ -241,8 +248,11 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         try:
             worker = self.worker()
             worker.reset()
-        except (InfinipotError, TimeoutError) as error:
+        except InfinipotError as error:
             response.success, response.message = False, str(error)
+        except concurrent.futures.TimeoutError:
+            response.success = False
+            response.message = "the model is busy; the reset will be carried out when it is free"
         else:
             response.success = True
             response.message = f"forgot what {', '.join(worker.cameras)} showed"

@@ -110,10 +110,11 @@ def _serve(node: InfinipotNode, stop: StopRequest) -> None:
         thread.start()
     stop.wait()
 
-    node.close()
+    node.wind_down()
     executor.shutdown(_EXECUTOR_WAIT_S, wait_for_threads=False)
     for thread in threads:
         thread.join(_EXECUTOR_WAIT_S)
+    node.close()
     package.removeHandler(handler)
 
 
