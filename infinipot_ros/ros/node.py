@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import gc
 import traceback
@@ -19,12 +18,12 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.timer import Timer
 from std_srvs.srv import Trigger
 
-from infinipot_ros.core import InfinipotError, StoppedError, StreamEngine, Worker
+from infinipot_ros.core import BusyError, InfinipotError, StoppedError, StreamEngine, Worker
 from infinipot_ros.msg import MemoryStatus
 from infinipot_ros.ros import parameters
 from infinipot_ros.ros.camera_input import CameraInput, InputQos
 from infinipot_ros.ros.questions import QuestionDoors
-from infinipot_ros.ros.settings import Settings
+from infinipot_ros.ros.settings import Settings, in_parameter_names
 from infinipot_ros.ros.status import status_message
 
 GRAPH_POLL_S = 0.25
@@ -36,9 +35,9 @@ STOP_WAIT_S = 1.5
 DRAIN_WAIT_S = 0.3
 """How long the node waits at its end for replies to questions that it was serving, seconds."""
 
-# Threads besides those that wait for answers: one a camera and timer at work, parameter, lifecycle,
-# action and reset calls, a transition that loads the model.
-_SPARE_THREADS = 8
+# Threads besides those that wait for answers or take images: timers, parameter, lifecycle, action
+# and reset calls, a transition that loads the model.
+_SPARE_THREADS = 7
 
 _WHY_NOT = {
     "activating": "the node is activating: the model is loading",
@@ -60,7 +59,7 @@ def _reported(transition: Transition) -> Transition:
         try:
             return transition(self, state)
         except InfinipotError as error:
-            self.get_logger().error(str(error))
+            self.get_logger().error(in_parameter_names(str(error)))
             return TransitionCallbackReturn.FAILURE
         except ModuleNotFoundError as error:
             self.get_logger().error(
@@ -100,6 +99,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._settings: Settings | None = None
         self._engines: dict[str, StreamEngine] = {}
         self._worker: Worker | None = None
+        self._unfinished: Worker | None = None  # told to stop, but still inside a block
         self._inputs: list[CameraInput] = []
         self._timers_active: list[Timer] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -119,7 +119,8 @@ class InfinipotNode(LifecycleNodeMixin, Node):
     def threads(self) -> int:
         """Executor threads that the node needs to answer every call while questions wait."""
         waiting: int = self.get_parameter("queue.questions").value
-        return waiting + 1 + _SPARE_THREADS
+        cameras = len(self.get_parameter("image_topics").value)
+        return waiting + 1 + cameras + _SPARE_THREADS
 
     @property
     def state(self) -> str:
@@ -156,6 +157,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         """Load the model if it is not loaded, start the worker, subscribe."""
         settings = self._require_settings()
         values = settings.values
+        self._await_unfinished()
         if not self._engines:
             self.get_logger().info(f"loading model {values['model']!r}")
             self._engines = load_engines(settings)
@@ -195,6 +197,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
     @_reported
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the model and the memory."""
+        self._await_unfinished()
         self._free()
         return super().on_cleanup(state)
 
@@ -250,9 +253,6 @@ class InfinipotNode(LifecycleNodeMixin, Node):
             worker.reset()
         except InfinipotError as error:
             response.success, response.message = False, str(error)
-        except concurrent.futures.TimeoutError:
-            response.success = False
-            response.message = "the model is busy; the reset will be carried out when it is free"
         else:
             response.success = True
             response.message = f"forgot what {', '.join(worker.cameras)} showed"
@@ -293,7 +293,23 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._timers_active, self._inputs = [], []
         worker, self._worker = self._worker, None
         if worker is not None and not worker.stop(STOP_WAIT_S):
-            self.get_logger().warning(f"the model is still busy after {STOP_WAIT_S:g} s")
+            self._unfinished = worker
+            self.get_logger().warning(
+                f"the model is still busy with a block after {STOP_WAIT_S:g} s; it stops after it"
+            )
+
+    def _await_unfinished(self) -> None:
+        """Wait for a worker that was stopped inside a block: two must never share an engine.
+
+        Raises:
+            BusyError: it is still at it.
+        """
+        if self._unfinished is not None and not self._unfinished.join(STOP_WAIT_S):
+            raise BusyError(
+                "the model is still busy with a block from before deactivation; request this "
+                "transition again when it is done, or lower sampling.block_steps"
+            )
+        self._unfinished = None
 
     def _free(self) -> None:
         self._engines = {}
@@ -318,8 +334,7 @@ def load_engines(settings: Settings) -> dict[str, StreamEngine]:
     import torch
 
     values = settings.values
-    if values["cpu_threads"]:
-        torch.set_num_threads(values["cpu_threads"])
+    torch.set_num_threads(values["cpu_threads"] or _default_threads())
     cameras = iter(settings.topics)
     first = StreamEngine.from_pretrained(
         values["model"],
@@ -331,6 +346,14 @@ def load_engines(settings: Settings) -> dict[str, StreamEngine]:
     engines = {next(cameras): first}
     engines.update({camera: StreamEngine(first.adapter, settings.engine) for camera in cameras})
     return engines
+
+
+@functools.cache
+def _default_threads() -> int:
+    """Return how many threads torch takes by itself, as it was before the node set a number."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 def free_accelerator() -> None:

@@ -164,7 +164,6 @@ PARAMETERS: tuple[Parameter, ...] = (
         unit="s",
         low=0.5,
         high=3600.0,
-        live=True,
     ),
     Parameter(
         "memory.max_tokens",

@@ -24,6 +24,7 @@ from infinipot_ros.action import Ask
 from infinipot_ros.core import Answer, InfinipotError, QuestionError, Ticket, Worker
 from infinipot_ros.msg import Evidence
 from infinipot_ros.ros.conversions import ns_to_stamp
+from infinipot_ros.ros.settings import in_parameter_names
 from infinipot_ros.srv import Query
 
 RCLError = rclpy_implementation.RCLError
@@ -162,7 +163,7 @@ class QuestionDoors:
             )
             answer = _wait(ticket, timeout_s, cancelled)
         except InfinipotError as error:
-            out.success, out.message = False, str(error)
+            out.success, out.message = False, in_parameter_names(str(error))
             return "refused"
         except Exception as error:  # a fault of ours must reach the caller, not kill the executor
             self._node.get_logger().error(f"a question failed: {type(error).__name__}: {error}")

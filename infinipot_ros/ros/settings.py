@@ -55,12 +55,44 @@ class Settings:
             max_pixels=values["sampling.max_pixels"],
             seed=values["memory.seed"],
         )
+        # A block has a frame a step at the least.
+        if 0 < values["queue.frames"] < engine.block_steps:
+            raise ConfigError(
+                f"parameter 'queue.frames' is {values['queue.frames']}; a block of "
+                f"{engine.block_steps} steps has at least as many frames: raise it to two blocks, "
+                "or set 0 for that"
+            )
         # An unknown policy is refused now, before minutes of loading a model.
         try:
             make_policy(engine.policy, engine.policy_params, engine.seed)
         except PolicyError as error:
             raise ConfigError(f"parameters memory.policy, memory.policy_params: {error}") from error
         return cls(engine, name_cameras(values["image_topics"], values["cameras"]), dict(values))
+
+
+_PARAMETER_NAMES = {
+    "max_tokens": "memory.max_tokens",
+    "retain_ratio": "memory.retain_ratio",
+    "positions": "memory.positions",
+    "fps": "sampling.fps",
+    "block_steps": "sampling.block_steps",
+    "min_pixels": "sampling.min_pixels",
+    "max_pixels": "sampling.max_pixels",
+    "max_pending_frames": "queue.frames",
+    "max_pending_questions": "queue.questions",
+    "max_question_tokens": "question.max_tokens",
+}
+# Names with an underscore are no words of English; the others are names where a value follows.
+_CORE_NAME = re.compile(
+    r"(?<![\w.])(?:("
+    + "|".join(name for name in _PARAMETER_NAMES if "_" in name)
+    + r")(?!\w)|(positions|fps)(?= is ))"
+)
+
+
+def in_parameter_names(text: str) -> str:
+    """Return a message of the core with the node's parameters in place of the core's fields."""
+    return _CORE_NAME.sub(lambda match: _PARAMETER_NAMES[match[0]], text)
 
 
 def name_cameras(topics: Sequence[str], names: Sequence[str]) -> dict[str, str]:

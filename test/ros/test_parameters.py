@@ -10,7 +10,12 @@ import yaml
 from infinipot_ros.core import ConfigError, EngineConfig
 from infinipot_ros.resources import share_directory
 from infinipot_ros.ros.parameters import BY_NAME, PARAMETERS, refusal
-from infinipot_ros.ros.settings import Settings, name_cameras, parse_policy_params
+from infinipot_ros.ros.settings import (
+    Settings,
+    in_parameter_names,
+    name_cameras,
+    parse_policy_params,
+)
 
 CONFIG = share_directory() / "config"
 
@@ -153,3 +158,20 @@ def test_policy_parameters_are_literals_or_words():
     assert parsed == {"tar_ratio": 0.25, "key_space": "rotated", "kernels": (3, 1)}
     with pytest.raises(ConfigError, match="name=value"):
         parse_policy_params(["0.25"])
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (
+            "max_tokens is 40, raise max_tokens or lower block_steps",
+            "memory.max_tokens is 40, raise memory.max_tokens or lower sampling.block_steps",
+        ),
+        ("needs 300 positions at an fps of 2", "needs 300 positions at an fps of 2"),
+        ("fps is 0", "sampling.fps is 0"),
+        ("(max_pending_questions); max_new_tokens", "(queue.questions); max_new_tokens"),
+        ("memory.max_tokens stays", "memory.max_tokens stays"),
+    ],
+)
+def test_messages_of_the_core_name_the_parameters(text, expected):
+    assert in_parameter_names(text) == expected
