@@ -129,6 +129,9 @@ def pool_layers(
 ) -> Tensor:
     """Return pooled VaN scores: the norms [L, H, N] pooled with the kernel of their layer."""
     pooled = norms.clone()
+    # A window that spans the grid from any patch is not widened by a larger kernel.
+    widest = 2 * max(grid) - 1
+    kernels = tuple(min(kernel, widest) for kernel in kernels)
     for kernel in sorted(set(kernels) - {1}):
         layers = torch.tensor([n for n, k in enumerate(kernels) if k == kernel]).to(norms.device)
         pooled[layers] = pool_planes(
