@@ -161,6 +161,9 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         if not self._engines:
             self.get_logger().info(f"loading model {values['model']!r}")
             self._engines = load_engines(settings)
+            # The libraries' hundreds of thousands of objects live until cleanup. A collection that
+            # walks them stops every callback for a third of a second.
+            gc.freeze()
         worker = Worker(
             self._engines,
             fps=values["sampling.fps"],
@@ -315,6 +318,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._engines = {}
         self._settings = None
         self._configured = False
+        gc.unfreeze()
         gc.collect()
         free_accelerator()
 

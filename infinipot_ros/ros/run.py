@@ -72,8 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # rcl reports a bad argument or params file in several types
         print(f"infinipot: {error}", file=sys.stderr)
         return CONFIG_EXIT
-    # What was imported stays for good: no collection need look at it again.
-    gc.freeze()
     try:
         _serve(InfinipotNode(), stop)
     except ConfigError as error:
@@ -81,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CONFIG_EXIT
     finally:
         # The participant leaves the graph when the last handle on the node is gone.
+        gc.unfreeze()
         gc.collect()
         rclpy.try_shutdown()
     # The interpreter would take torch apart for seconds now; nothing that matters is left.
