@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from setuptools import Command, Distribution, find_packages, setup
+from setuptools import Command, Distribution, find_namespace_packages, setup
 from setuptools.command.build import build
 
 ROOT = Path(__file__).resolve().parent
@@ -94,7 +94,8 @@ class BinaryDistribution(Distribution):
 
 (ROOT / "build").mkdir(exist_ok=True)  # home of the metadata folder, which else litters the root
 setup(
-    packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    # To setuptools a folder of model files is a package too.
+    packages=find_namespace_packages(include=[NAME, f"{NAME}.*"], exclude=["*.__pycache__"]),
     package_data={NAME: ["**/*"]},
     exclude_package_data={"": ["*.pyc", "*.so"]},
     data_files=[],
