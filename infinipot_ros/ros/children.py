@@ -14,9 +14,10 @@ STOP_WAIT_S = 3.0
 """How long a child may take to end after SIGINT before it is killed, seconds."""
 
 # The child imports the copy of the package that its parent runs, not one in the working directory.
+# An installed copy is found where it is: put first, site-packages would hide PYTHONPATH.
 _START = """\
 import sys
-sys.path[0] = {root!r}
+sys.path[:1] = [] if {root!r} in sys.path[1:] else [{root!r}]
 from infinipot_ros.cli import main
 sys.exit(main())
 """
