@@ -16,6 +16,7 @@ from infinipot_ros.ros.dds import use_image_profile
 
 NODE = "/infinipot"
 WAIT_S = 120.0
+RESEND_S = 30.0
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
@@ -51,9 +52,17 @@ class Client:
             client = self.node.create_client(kind, name, callback_group=ReentrantCallbackGroup())
             self._services[name] = client
             until(client.service_is_ready, f"service {name}")
-        future = self._services[name].call_async(request)
-        until(future.done, f"response of {name}", timeout_s)
-        return future.result()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            future = self._services[name].call_async(request)
+            left_s = deadline - time.monotonic()
+            if left_s <= RESEND_S:
+                until(future.done, f"response of {name}", left_s)
+                return future.result()
+            # ROS 2 drops the response to a client that the server has not discovered whole.
+            with contextlib.suppress(TimeoutError):
+                until(future.done, f"response of {name}", RESEND_S)
+                return future.result()
 
     def statuses(self) -> list[Any]:
         """Return the list that fills with the node's status messages."""

@@ -29,8 +29,10 @@ class StopRequest:
     longer than `GRACE_S` (a model load cannot be interrupted), or on a second signal, the process
     ends on the spot.
 
-    A pipe carries the request, since a Python signal handler may run while its own thread holds the
-    lock of a `threading.Event`.
+    A pipe carries the request, and the interpreter writes to it as soon as a signal comes in: the
+    kernel may hand a signal to any thread, whereas Python's handler runs in the main thread only
+    once that wakes up. (A handler must not set a `threading.Event` either: its own thread may hold
+    the event's lock.)
 
     Args:
         code: exit code of an end on the spot. 0 where stopping is how the process ends at best.
@@ -39,10 +41,13 @@ class StopRequest:
     def __init__(self, code: int = 0) -> None:
         self._code = code
         self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
         self._armed = False
+        self._signals = 0
 
     def install(self) -> None:
         """Take over SIGINT and SIGTERM; call it from the main thread."""
+        signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
@@ -69,9 +74,10 @@ class StopRequest:
         return bool(readable)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._armed or self.requested():
+        # The request is in the pipe already.
+        self._signals += 1
+        if not self._armed or self._signals > 1:
             end_now(self._code)
-        self.request()
 
     def _watch(self) -> None:
         self.wait()

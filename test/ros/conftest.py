@@ -18,6 +18,9 @@ if importlib.util.find_spec("rclpy") is None:
 WAIT = 90.0
 """Seconds to wait for something that takes a second; only a broken node takes so long."""
 
+RESEND_S = 10.0
+"""Seconds after which a service call is taken for lost in discovery."""
+
 
 def wait_until(condition, timeout_s=WAIT, what="condition"):
     """Return the first true value of the condition."""
@@ -95,8 +98,19 @@ class Graph:
         self._clients = {}
 
     def call(self, kind, name, request=None, timeout_s=WAIT):
-        """Call a service and return its response."""
-        return self.call_async(kind, name, request)(timeout_s)
+        """Call a service that may be called twice, and return its response.
+
+        A server that has not discovered the client's side yet drops its response, as ROS 2 does:
+        whoever calls a service at first sight must be ready to call again.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            response = self.call_async(kind, name, request)
+            left_s = deadline - time.monotonic()
+            if left_s <= RESEND_S:
+                return response(left_s)
+            with contextlib.suppress(AssertionError):
+                return response(RESEND_S)
 
     def call_async(self, kind, name, request=None):
         """Send a request; return a function that waits for the response."""

@@ -102,7 +102,7 @@ def test_time_limit_ends_a_question(graph, statuses):
     "request_fields, words",
     [
         ({"question": "   "}, ["empty"]),
-        ({"question": "mug " * 500}, ["500", "128", "max_question_tokens"]),
+        ({"question": "mug " * 500}, ["500", "128", "question.max_tokens"]),
         ({"question": QUESTION, "camera": "rear"}, ["'rear'", "'camera'"]),
         ({"question": QUESTION, "max_new_tokens": 5000}, ["5000", "4000"]),
         ({"question": QUESTION, "timeout_s": -1.0}, ["timeout_s", "-1"]),
