@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from infinipot_ros import __version__
+
 _COMMANDS = {
     "node": ("infinipot_ros.ros.run", "watch cameras and answer questions (the ROS 2 node)"),
     "ask": ("infinipot_ros.ros.ask", "ask a running node a question"),
@@ -60,6 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(args.module).run(args)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        from infinipot_ros.core.errors import InfinipotError
+
+        if not isinstance(error, InfinipotError):
+            raise
+        # What a user can mend is a line, not a traceback.
+        print(f"infinipot: {error}", file=sys.stderr)
+        return 2
     return code
 
 
@@ -71,6 +81,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (module, text) in _COMMANDS.items():
         child = commands.add_parser(name, help=text, description=_sentence(text))

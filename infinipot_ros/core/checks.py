@@ -22,6 +22,10 @@ def check_frames(
     Raises:
         FrameError: a wrong number, shape or dtype.
     """
+    if isinstance(frames, np.ndarray) and frames.ndim == 3:
+        raise FrameError(
+            f"frames has shape {frames.shape}, one image; give [n, h, w, 3] or a list of images"
+        )
     images = list(frames)
     if len(images) != len(stamps):
         raise FrameError(f"{len(images)} frames but {len(stamps)} stamps; give one stamp a frame")

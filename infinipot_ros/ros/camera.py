@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", default="image", help="image topic to publish (%(default)s)")
     parser.add_argument(
-        "--rate", type=float, help="images per second (default: the source's own, else 10)"
+        "--rate", type=_rate, help="images per second (default: the source's own, else 10)"
     )
     parser.add_argument("--loop", action="store_true", help="start again at the end")
     parser.add_argument(
@@ -177,6 +177,16 @@ def _message(payload: Payload, stamp_ns: int, frame_id: str) -> object:
     out.header.frame_id = frame_id
     out.header.stamp.sec, out.header.stamp.nanosec = divmod(stamp_ns, _NS)
     return out
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0.0 < rate <= 1000.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate; it must be in (0, 1000] images/s")
+    return rate
 
 
 def _size(text: str) -> tuple[int, int]:

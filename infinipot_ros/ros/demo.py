@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ _TOUR_S = 75.0
 _WORLD_TIMES_S = (12.0, 24.0, 36.0, 48.0, 60.0, 72.0, 86.0, 100.0, 114.0)
 _VIDEO_TIMES_S = (10.0, 18.0, 26.0, 34.0, 42.0, 50.0)
 _FIRST_STAMP = re.compile(r"first stamp (\d+) ns")
+_GAVE_UP = re.compile(r"autostart: \w+ failed")
 _NS = 1_000_000_000
 
 
@@ -44,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="infinipot_v", help="compression (%(default)s)")
     parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
     parser.add_argument(
-        "--pace", type=float, default=1.0, help="ask the questions this many times faster"
+        "--pace",
+        type=float,
+        default=1.0,
+        help="ask the questions this many times faster; the memory may not fill in that time",
     )
     parser.epilog = (
         "Exit code 0 only if frames flowed, the memory was compressed and stayed below its cap, "
@@ -110,10 +116,10 @@ class _Demo:
         try:
             if self._start():
                 self._ask_all()
-                self._check_memory()
                 self._finished = not self._stop.requested()
                 if self._args.keep and not self._stop.requested():
                     self._stay()
+                self._check_memory()
         finally:
             self._view.end_live_line()
             codes = self._end_children()
@@ -160,6 +166,8 @@ class _Demo:
         deadline = time.monotonic() + START_S
         while self._observer.status is None or self._observer.status.frames_encoded == 0:
             ended = [child for child in self._children if child.exit_code() is not None]
+            if _GAVE_UP.search(self._children[0].output()):
+                ended = self._children[:1]
             if ended or time.monotonic() > deadline:
                 child = ended[0] if ended else self._children[0]
                 said = "\n      ".join(child.output().splitlines()[-12:])
@@ -241,15 +249,18 @@ class _Demo:
 
     def _stay(self) -> None:
         self._view.end_live_line()
-        self._view.say(
-            "\n  Still running. In another terminal, for example:\n\n"
-            '    infinipot ask "How many objects did you see?"\n'
-            "    ros2 service call /infinipot/query infinipot_ros/srv/Query "
-            "\"{question: 'what did you see first ?'}\"\n"
-            "    ros2 topic echo /infinipot/status\n"
-            "    ros2 service call /infinipot/reset std_srvs/srv/Trigger\n\n"
-            "  Ctrl-C ends both processes.\n"
-        )
+        self._view.say("\n  Still running. In another terminal, for example:\n")
+        if sys.prefix != sys.base_prefix:
+            self._view.say(f"    . {sys.prefix}/bin/activate")
+        self._view.say('    infinipot ask "How many objects did you see?"')
+        if shutil.which("ros2"):
+            self._view.say(
+                "    ros2 service call /infinipot/query infinipot_ros/srv/Query "
+                "\"{question: 'what did you see first ?'}\"\n"
+                "    ros2 topic echo /infinipot/status\n"
+                "    ros2 service call /infinipot/reset std_srvs/srv/Trigger"
+            )
+        self._view.say("\n  Ctrl-C ends both processes.\n")
         self._stop.wait()
 
     def _end_children(self) -> list[int]:

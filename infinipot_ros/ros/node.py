@@ -26,6 +26,9 @@ from infinipot_ros.ros.questions import QuestionDoors
 from infinipot_ros.ros.settings import Settings, in_parameter_names
 from infinipot_ros.ros.status import status_message
 
+EMBEDDED = "roomworld"
+"""Name of the model that comes with the package."""
+
 GRAPH_POLL_S = 0.25
 """How often the node looks whether an image topic has appeared or changed its type, seconds."""
 
@@ -183,6 +186,11 @@ class InfinipotNode(LifecycleNodeMixin, Node):
             self._every(GRAPH_POLL_S, self._poll_inputs),
             self._every(values["status.period_s"], self._publish_status),
         ]
+        if values["model"] == EMBEDDED:
+            self.get_logger().info(
+                "the embedded model knows RoomWorld only (infinipot camera --source roomworld); "
+                "about other images its answers mean nothing"
+            )
         result = super().on_activate(state)
         self.get_logger().info(
             f"active: model {values['model']!r}, policy {values['memory.policy']!r}, at most "

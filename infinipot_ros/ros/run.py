@@ -47,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rclpy.signals import SignalHandlerOptions
     from rclpy.utilities import remove_ros_args
 
-    stray = remove_ros_args(["infinipot", *arguments])[1:]
+    try:
+        stray = [argument for argument in _before_ros_args(arguments) if ":=" in argument]
+        stray = stray or remove_ros_args(["infinipot", *arguments])[1:]
+    except Exception as error:  # rcl has a type of its own for each kind of bad argument
+        return _refuse(error)
     if stray:
         print(
             f"infinipot node: {' '.join(stray)!r} is no ROS argument; set parameters with "
@@ -69,14 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CONFIG_EXIT
     try:
         rclpy.init(args=["infinipot", *arguments], signal_handler_options=SignalHandlerOptions.NO)
-    except Exception as error:  # rcl reports a bad argument or params file in several types
-        print(f"infinipot: {error}", file=sys.stderr)
-        return CONFIG_EXIT
+    except Exception as error:
+        return _refuse(error)
     try:
         _serve(InfinipotNode(), stop)
     except ConfigError as error:
-        print(f"infinipot: {error}", file=sys.stderr)
-        return CONFIG_EXIT
+        return _refuse(error)
     finally:
         # The participant leaves the graph when the last handle on the node is gone.
         gc.unfreeze()
@@ -84,6 +86,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
     # The interpreter would take torch apart for seconds now; nothing that matters is left.
     end_now(0)
+
+
+def _before_ros_args(arguments: Sequence[str]) -> Sequence[str]:
+    """Return what stands before `--ros-args`: there, rcl passes over `name:=value` in silence."""
+    marks = [i for i, argument in enumerate(arguments) if argument == "--ros-args"]
+    return arguments[: marks[0]] if marks else arguments
+
+
+def _refuse(error: Exception) -> int:
+    """Say in one line why the node cannot start; return the exit code."""
+    text = str(error)
+    # rcl adds where in its sources it noticed.
+    print(f"infinipot: {text.partition(', at /')[0]}", file=sys.stderr)
+    return CONFIG_EXIT
 
 
 def _serve(node: InfinipotNode, stop: StopRequest) -> None:

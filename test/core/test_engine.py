@@ -364,7 +364,8 @@ def test_asking_an_empty_memory_is_refused(adapter):
     [
         (np.zeros((2, 8, 8, 3), np.uint8), [1], "2 frames but 1 stamps"),
         (np.zeros((1, 8, 8, 3), np.float32), [1], "float32; it must be a uint8"),
-        (np.zeros((1, 8, 8), np.uint8), [1], r"shape \(8, 8\)"),
+        ([np.zeros((8, 8), np.uint8)], [1], r"shape \(8, 8\)"),
+        (np.zeros((8, 8, 3), np.uint8), [1], r"one image; give \[n, h, w, 3\]"),
         (np.zeros((1, 8, 8, 4), np.uint8), [1], r"\(8, 8, 4\)"),
         ([np.zeros((8, 8, 3), np.uint8), np.zeros((8, 9, 3), np.uint8)], [1, 2], "one size"),
         (np.zeros((1, 8, 8, 3), np.uint8), [1.5], "integer nanoseconds"),

@@ -50,6 +50,7 @@ def test_every_command_explains_itself(arguments, capsys):
         ([], "COMMAND"),
         (["fly"], "fly"),
         (["camera", "--size", "big"], "WIDTHxHEIGHT"),
+        (["camera", "--rate", "0"], "images/s"),
         (["demo", "--bag", "a", "--video", "b"], "not allowed"),
     ],
 )
@@ -58,6 +59,25 @@ def test_wrong_usage_is_refused(arguments, words, capsys):
         cli.main(arguments)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["bench", "speed", "--model", "nosuch"], "model 'nosuch' is neither 'roomworld'"),
+        (["bench", "soak", "--max-tokens", "10"], "raise max_tokens to at least 72"),
+        (["node", "--ros-args", "--params-file", "/nosuch.yaml"], "/nosuch.yaml"),
+        (["node", "--ros-args", "-p", "memory.max_tokens:=lots"], "memory.max_tokens"),
+        (["node", "model:=roomworld"], "--ros-args -p"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_a_user_can_mend_is_a_line_and_no_traceback(ros_environment, arguments, words):
+    done = run_cli(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_ros_arguments_may_stand_anywhere():
