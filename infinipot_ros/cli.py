@@ -65,7 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from infinipot_ros.core.errors import InfinipotError
 
-        if not isinstance(error, InfinipotError):
+        if isinstance(error, BrokenPipeError):
+            return 1  # whoever read our output is gone, and so is the point
+        if not isinstance(error, InfinipotError) and not type(error).__module__.startswith("rclpy"):
             raise
         # What a user can mend is a line, not a traceback.
         print(f"infinipot: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ from infinipot_ros.core.errors import ConfigError
 from infinipot_ros.core.types import Frame
 
 _NS = 1_000_000_000
+_STUCK = 10
 
 
 class StampSampler:
@@ -21,7 +22,8 @@ class StampSampler:
     A jump forward by more than one period starts a new grid at that frame.  A frame older than the
     one before it is late, or comes from a second publisher, and is not taken; two of them in a row,
     in order, mean that time was set back (a bag that loops), and the grid starts anew at the
-    second.  So nothing stops the sampling for ever, and nothing makes it take every frame.
+    second.  Stamps that fall for long are followed all the same.  So nothing stops the sampling for
+    ever, and nothing makes it take every frame.
 
     Args:
         fps: rate, frames per second.
@@ -36,15 +38,20 @@ class StampSampler:
         self._period_ns = max(1, round(_NS / fps))
         self._due_ns: int | None = None
         self._last_ns = 0
+        self._refused = 0  # frames in a row that were older than the last one in order
         self._older_ns: int | None = None  # the frame before, if it was older than its predecessor
 
     def accept(self, stamp_ns: int) -> bool:
         """Say whether the frame with this stamp (integer nanoseconds) is to be taken."""
         older, self._older_ns = self._older_ns, None
         distance = stamp_ns - self._last_ns
-        if self._due_ns is not None and distance < 0 and (older is None or stamp_ns < older):
+        stuck = self._refused >= _STUCK
+        in_order = older is not None and stamp_ns >= older
+        if self._due_ns is not None and distance < 0 and not (in_order or stuck):
             self._older_ns = stamp_ns
+            self._refused += 1
             return False
+        self._refused = 0
         self._last_ns = stamp_ns
         due = self._due_ns
         if due is None or distance < 0 or stamp_ns >= due + self._period_ns:

@@ -65,12 +65,19 @@ class StreamEngine:
         )
         self._position_limit = config.position_limit or adapter.position_limit
         self._check_position_limit(tokens_per_step)
-        self._cache = SlabCache(
-            adapter.shape,
-            prefix_tokens=len(self._prefix_ids),
-            max_tokens=config.max_tokens if self._capped else None,
-            reserve_tokens=self._reserve,
-        )
+        try:
+            self._cache = SlabCache(
+                adapter.shape,
+                prefix_tokens=len(self._prefix_ids),
+                max_tokens=config.max_tokens if self._capped else None,
+                reserve_tokens=self._reserve,
+            )
+        except (RuntimeError, MemoryError) as error:
+            wanted = config.max_tokens * adapter.shape.bytes_per_token
+            raise ConfigError(
+                f"max_tokens is {config.max_tokens}: {wanted / 2**20:.0f} MiB for the cache cannot "
+                f"be had on {adapter.shape.device}; lower max_tokens"
+            ) from error
         self._prefill_prefix()
         self.reset()
 

@@ -15,13 +15,16 @@ Rules where the encoding's name leaves a choice:
 
 from __future__ import annotations
 
+import io
 import struct
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as PILImage
 
 from infinipot_ros.core.errors import FrameError
 
@@ -30,6 +33,9 @@ DEPTH_RANGE_M = 10.0
 
 MAX_PIXELS = 1 << 27
 """Largest image that is decoded; a bigger width x height is a damaged message."""
+
+MAX_ENCODED_PIXELS = 1 << 25
+"""Largest compressed image that is decoded: 8K video has fewer."""
 
 RGB = NDArray[np.uint8]
 
@@ -233,6 +239,7 @@ def decode_compressed(format: str, data: bytes | bytearray | memoryview | NDArra
         _, scale, offset = _DEPTH_HEADER.unpack_from(buffer.tobytes())
         inverse_depth = (scale, offset) if name == "32fc1" else None
         buffer = buffer[_DEPTH_HEADER.size :]
+    _check_encoded_size(buffer, format)
     is_depth = name in ("16uc1", "32fc1") or inverse_depth is not None
     flags = cv2.IMREAD_UNCHANGED if is_depth else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -250,6 +257,23 @@ def decode_compressed(format: str, data: bytes | bytearray | memoryview | NDArra
     # BGR, so that red and blue lie swapped in the file.
     swapped = "compressed rgb" in transport
     return np.array(image if swapped else image[..., ::-1], dtype=np.uint8, order="C")
+
+
+def _check_encoded_size(buffer: NDArray[np.uint8], format: str) -> None:
+    """Refuse an image by its header: a few kilobytes can decode to gigabytes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PILImage.DecompressionBombWarning)
+            width, height = PILImage.open(io.BytesIO(buffer.tobytes())).size
+    except PILImage.DecompressionBombError as error:
+        raise FrameError(f"compressed image of format {format!r}: {error}") from error
+    except Exception:  # a header that Pillow cannot read is left to OpenCV
+        return
+    if width * height > MAX_ENCODED_PIXELS:
+        raise FrameError(
+            f"compressed image of format {format!r} has {width}x{height} px; at most "
+            f"{MAX_ENCODED_PIXELS} are decoded"
+        )
 
 
 def depth_to_grey(metres: NDArray[np.float32]) -> RGB:

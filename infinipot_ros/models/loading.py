@@ -65,13 +65,14 @@ def load_adapter(
                 attn_implementation=attn_implementation,
                 use_safetensors=True,
             )
-        processor_config = _processor_config(source)
-    except (OSError, ValueError, KeyError) as error:
+        network.to(target).eval().requires_grad_(False)
+        return Qwen25VLAdapter(
+            model, model=network, tokenizer=tokenizer, processor_config=_processor_config(source)
+        )
+    except (ModelError, ConfigError):
+        raise
+    except Exception as error:  # a folder can be broken in more ways than there are types for
         raise _missing(model, error) from error
-    network.to(target).eval().requires_grad_(False)
-    return Qwen25VLAdapter(
-        model, model=network, tokenizer=tokenizer, processor_config=processor_config
-    )
 
 
 @contextmanager
@@ -128,12 +129,13 @@ def _missing(model: str, error: Exception) -> ModelError:
 def _device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    target: torch.device | None
     try:
         target = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device is {device!r}; it must be 'auto', 'cpu', 'cuda' or 'cuda:N'"
-        ) from error
+    except RuntimeError:
+        target = None
+    if target is None or target.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {device!r}; it must be 'auto', 'cpu', 'cuda' or 'cuda:N'")
     if target.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device is {device!r}, but torch finds no CUDA device; use 'cpu'")
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():

@@ -19,6 +19,7 @@ CONNECT_S = 5.0
 """How long to look for the node, seconds."""
 
 _POLL_S = 0.02
+_UINT32_MAX = 2**32 - 1
 _CANCEL_S = 1.5
 
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=0.0, help="time limit in seconds (default: the node's)"
     )
     parser.add_argument(
-        "--max-new-tokens", type=int, default=0, help="longest answer (default: the node's)"
+        "--max-new-tokens", type=_count, default=0, help="longest answer (default: the node's)"
     )
     parser.add_argument("--quiet", action="store_true", help="print the answer only")
     parser.epilog = (
@@ -105,15 +106,24 @@ def _ask(node: Node, args: argparse.Namespace, stop: StopRequest) -> int:
         print(f"infinipot ask: {result.message}", file=sys.stderr)
         return 1
     printer.finish(result.answer)
+    if printer.broken:
+        return 1
     if not args.quiet:
         print(_footnote(result), file=sys.stderr)
     return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > _UINT32_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; give 0 (the node's) or more")
+    return int(text)
 
 
 class _Printer:
     """Write an answer that grows, once each piece."""
 
     def __init__(self) -> None:
+        self.broken = False  # nobody reads any more
         self._shown = ""
         self._lock = threading.Lock()
 
@@ -122,7 +132,7 @@ class _Printer:
         with self._lock:
             # A late piece of feedback may be shorter than what is shown.
             if text.startswith(self._shown):
-                print(text[len(self._shown) :], end="", flush=True)
+                self._write(text[len(self._shown) :])
                 self._shown = text
 
     def finish(self, text: str) -> None:
@@ -130,10 +140,19 @@ class _Printer:
         self.show(text)
         with self._lock:
             if text and self._shown != text:
-                print(f"\n{text}", end="")
+                self._write(f"\n{text}")
             if text or self._shown:
-                print(flush=True)
+                self._write("\n")
             self._shown = "\0"  # feedback that is still on its way is not written any more
+
+    def _write(self, text: str) -> None:
+        """Write to stdout; called from the thread that spins, which must not die of it."""
+        if self.broken:
+            return
+        try:
+            print(text, end="", flush=True)
+        except OSError:
+            self.broken = True
 
 
 def _until(condition: Any, stop: StopRequest | None, timeout_s: float | None) -> bool:

@@ -13,10 +13,16 @@ from pathlib import Path
 STOP_WAIT_S = 3.0
 """How long a child may take to end after SIGINT before it is killed, seconds."""
 
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
 # The child imports the copy of the package that its parent runs, not one in the working directory.
 # An installed copy is found where it is: put first, site-packages would hide PYTHONPATH.
+# Should the parent die without a chance to end it, the kernel interrupts it in its stead.
 _START = """\
-import sys
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({death_signal}, signal.SIGINT)
+if os.getppid() != {parent}:
+    sys.exit(0)
 sys.path[:1] = [] if {root!r} in sys.path[1:] else [{root!r}]
 from infinipot_ros.cli import main
 sys.exit(main())
@@ -43,7 +49,12 @@ class Child:
         self.log = log
         self._interrupted = False
         root = str(Path(__file__).resolve().parents[2])
-        command = [sys.executable, "-c", _START.format(root=root), *arguments]
+        command = [
+            sys.executable,
+            "-c",
+            _START.format(root=root, parent=os.getpid(), death_signal=_PR_SET_PDEATHSIG),
+            *arguments,
+        ]
         environment = dict(os.environ if env is None else env)
         environment["PYTHONUNBUFFERED"] = "1"
         with log.open("wb") as out:

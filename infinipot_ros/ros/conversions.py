@@ -35,10 +35,14 @@ def stamp_to_ns(stamp: Time) -> int:
     return int(stamp.sec) * _NS + int(stamp.nanosec)
 
 
+_LAST_SECOND = 2**31 - 1
+
+
 def ns_to_stamp(stamp_ns: int | None) -> Time:
     """Return nanoseconds as a message's time; None becomes zero, the mark of "no time"."""
     sec, nanosec = divmod(stamp_ns or 0, _NS)
-    return Time(sec=sec, nanosec=nanosec)
+    # Nanoseconds of a second and more in a message can carry past what a message can say.
+    return Time(sec=min(sec, _LAST_SECOND), nanosec=nanosec)
 
 
 def capture_ns(msg: Image | CompressedImage, received_ns: int) -> int:

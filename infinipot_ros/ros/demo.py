@@ -106,9 +106,10 @@ class _Demo:
         self._world = not (args.video or args.bag)
         self._view.heading("infinipot demo: a camera, a ROS 2 node that remembers, questions")
         self._view.say()
+        node, camera = self._node_arguments(), self._camera_arguments()
         self._children = [
-            Child("node", self._node_arguments(), folder / "node.log"),
-            Child("camera", self._camera_arguments(), folder / "camera.log"),
+            Child("node", node, folder / "node.log"),
+            Child("camera", camera, folder / "camera.log"),
         ]
 
     def run(self) -> int:
@@ -121,9 +122,9 @@ class _Demo:
                     self._stay()
                 self._check_memory()
         finally:
-            self._view.end_live_line()
             codes = self._end_children()
             self._observer.close()
+            self._view.end_live_line()
         for child, code in zip(self._children, codes, strict=True):
             if code != 0:
                 self._tally.faults.append(f"the {child.name} process ended with exit code {code}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import time
@@ -33,7 +34,7 @@ class View:
     def say(self, text: str = "") -> None:
         """Write lines of text above the live line."""
         self._clear()
-        print(text, file=self._out)
+        self._write(text + "\n")
         self._draw()
 
     def heading(self, text: str) -> None:
@@ -48,12 +49,12 @@ class View:
             self._draw()
         elif time.monotonic() - self._plain_at >= PLAIN_PERIOD_S:
             self._plain_at = time.monotonic()
-            print(self._line, file=self._out, flush=True)
+            self._write(self._line + "\n")
 
     def end_live_line(self) -> None:
         """Leave the live line where it is and write on below it."""
         if self._live and self._line:
-            print(file=self._out)
+            self._write("\n")
         self._line = ""
 
     def question(self, elapsed_s: float, text: str) -> None:
@@ -72,14 +73,19 @@ class View:
 
     def _clear(self) -> None:
         if self._live and self._line:
-            print("\r\033[K", end="", file=self._out)
+            self._write("\r\033[K")
 
     def _draw(self) -> None:
         if self._live and self._line:
             # A line that wraps could not be taken back.
             width = shutil.get_terminal_size().columns - 1
-            print(self._line[:width], end="", file=self._out)
-        self._out.flush()
+            self._write(self._line[:width])
+
+    def _write(self, text: str) -> None:
+        # Whoever read it may be gone (`| head`): the run goes on, and its exit code tells.
+        with contextlib.suppress(OSError):
+            self._out.write(text)
+            self._out.flush()
 
 
 def status_line(status: MemoryStatus, elapsed_s: float) -> str:

@@ -286,7 +286,14 @@ class InfinipotNode(LifecycleNodeMixin, Node):
 
     def _poll_inputs(self) -> None:
         for item in self._inputs:
-            item.poll()
+            try:
+                item.poll()
+            except Exception as error:  # one camera's wrong override must not blind the others
+                self.get_logger().error(
+                    f"camera {item.camera!r}: {item.topic} cannot be watched: "
+                    + " ".join(str(error).split()),
+                    throttle_duration_sec=10.0,
+                )
 
     # ---- parts -----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from infinipot_ros.action import Ask
 from infinipot_ros.core import Answer, InfinipotError, QuestionError, Ticket, Worker
@@ -28,6 +29,9 @@ from infinipot_ros.ros.settings import in_parameter_names
 from infinipot_ros.srv import Query
 
 RCLError = rclpy_implementation.RCLError
+
+CALL_DEPTH = 1000
+"""Calls that the middleware keeps until the node takes them."""
 
 CANCEL_POLL_S = 0.02
 """How often a waiting action looks whether it was cancelled, seconds."""
@@ -66,7 +70,12 @@ class QuestionDoors:
         self._serving = 0
         self._served_at = 0.0
         group = ReentrantCallbackGroup()
-        self._service = node.create_service(Query, "~/query", self._on_query, callback_group=group)
+        # The default keeps ten requests: of twenty that arrive together ten would be lost without
+        # a word. What arrives is either answered or refused, so all of it is taken in.
+        qos = QoSProfile(depth=CALL_DEPTH, reliability=ReliabilityPolicy.RELIABLE)
+        self._service = node.create_service(
+            Query, "~/query", self._on_query, qos_profile=qos, callback_group=group
+        )
         self._action = ActionServer(
             node,
             Ask,
@@ -74,6 +83,9 @@ class QuestionDoors:
             self._on_ask,
             callback_group=group,
             cancel_callback=lambda _: CancelResponse.ACCEPT,
+            goal_service_qos_profile=qos,
+            result_service_qos_profile=qos,
+            cancel_service_qos_profile=qos,
         )
 
     def drain(self, timeout_s: float) -> None:

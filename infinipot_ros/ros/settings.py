@@ -132,6 +132,11 @@ def name_cameras(topics: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if names:
             raise ConfigError(f"parameter 'cameras' has a name twice: {list(names)}")
         chosen = [topic.strip("~/").replace("/", "_") for topic in topics]
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(
+            f"parameter 'image_topics' {list(topics)} would give two cameras one name {chosen}; "
+            "name them with the parameter 'cameras'"
+        )
     return dict(zip(chosen, topics, strict=True))
 
 

@@ -18,7 +18,7 @@ from typing import NoReturn
 GRACE_S = 2.2
 """Seconds that a clean end may take before the process is ended at once."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:

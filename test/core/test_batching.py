@@ -65,6 +65,12 @@ def test_a_bag_that_loops_is_sampled_on():
     assert any(second[:3])
 
 
+def test_stamps_that_fall_for_long_are_followed():
+    sampler = StampSampler(2.0)
+    taken = [sampler.accept((100 - i) * SECOND) for i in range(60)]
+    assert sum(taken) >= 3
+
+
 def test_late_frames_are_not_taken_and_change_nothing():
     stamps = [i * SECOND // 30 for i in range(300)]
     for i in range(10, 290, 10):  # every tenth pair swapped

@@ -258,3 +258,11 @@ def test_a_truncated_jpeg_is_decoded_or_refused_but_never_crashes(rgb):
         except FrameError:
             continue
         assert out.shape == (48, 64, 3)
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg"])
+def test_a_small_file_that_would_decode_to_gigabytes_is_refused_by_its_header(kind):
+    data = cv2.imencode(kind, np.zeros((6000, 6000), np.uint8))[1].tobytes()
+    assert len(data) < 1_000_000
+    with pytest.raises(FrameError, match="6000x6000 px; at most"):
+        decode_compressed("png", data)

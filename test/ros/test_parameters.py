@@ -175,3 +175,12 @@ def test_policy_parameters_are_literals_or_words():
 )
 def test_messages_of_the_core_name_the_parameters(text, expected):
     assert in_parameter_names(text) == expected
+
+
+@pytest.mark.parametrize(
+    "topics", [["image", "/image"], ["/x/b/c", "/x_b/c"], ["~/image", "/image"]]
+)
+def test_topics_that_would_share_a_camera_name_are_refused(topics):
+    with pytest.raises(ConfigError, match="'cameras'"):
+        name_cameras(topics, [])
+    assert list(name_cameras(topics, ["left", "right"])) == ["left", "right"]
