@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument("--max-tokens", type=int, default=288)
     parser.add_argument("--max-new-tokens", type=int, default=64, help="longest answer")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to ask")
+    parser.add_argument(
+        "--pause", type=float, default=0.1, help="seconds a client thinks between two questions"
+    )
     parser.add_argument("--cancels", type=int, default=20)
     args = parser.parse_args()
     with stage() as (client, start):
@@ -91,6 +94,7 @@ def measure(
             response = client.call(Query, f"{NODE}/query", request)
             took["question"].append(time.monotonic() - started)
             ends["answered" if response.success else f"refused: {response.message}"] += 1
+            time.sleep(args.pause)
 
     threads = [threading.Thread(target=ask, args=(index,)) for index in range(CLIENTS)]
     for thread in threads:
