@@ -235,9 +235,14 @@ class InfinipotNode(LifecycleNodeMixin, Node):
         self._doors.drain(DRAIN_WAIT_S)
 
     def close(self) -> None:
-        """Take the node off the graph."""
+        """Take the node off the graph, at once.
+
+        `destroy_node` leaves the state machine alone, which would hold the participant and its
+        shared memory for as long as a thread that loads a model holds the node.
+        """
         self._doors.close()
         self.destroy_node()
+        self._state_machine.destroy_when_not_in_use()
 
     # ---- what the doors ask for ------------------------------------------------------------------
 
