@@ -44,8 +44,15 @@ class Client:
         threading.Thread(target=self._spin, daemon=True).start()
         self._services: dict[str, Any] = {}
 
-    def call(self, kind: Any, name: str, request: Any, timeout_s: float = WAIT_S) -> Any:
-        """Call a service and wait for its response."""
+    def call(
+        self,
+        kind: Any,
+        name: str,
+        request: Any,
+        timeout_s: float = WAIT_S,
+        resend_s: float = RESEND_S,
+    ) -> Any:
+        """Call a service and wait for its response; send it again after `resend_s` seconds."""
         from rclpy.callback_groups import ReentrantCallbackGroup
 
         if name not in self._services:
@@ -56,12 +63,12 @@ class Client:
         while True:
             future = self._services[name].call_async(request)
             left_s = deadline - time.monotonic()
-            if left_s <= RESEND_S:
+            if left_s <= resend_s:
                 until(future.done, f"response of {name}", left_s)
                 return future.result()
             # ROS 2 drops the response to a client that the server has not discovered whole.
             with contextlib.suppress(TimeoutError):
-                until(future.done, f"response of {name}", RESEND_S)
+                until(future.done, f"response of {name}", resend_s)
                 return future.result()
 
     def statuses(self) -> list[Any]:

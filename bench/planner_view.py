@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from _stage import NODE, Client, node_arguments, promises_kept, stage, until
+from _stage import NODE, WAIT_S, Client, node_arguments, promises_kept, stage, until
 
 BAR_S = 0.5
 CLIENTS = 3
@@ -57,11 +57,15 @@ def main() -> int:
 def measure_loading(client: Client) -> list[float]:
     """Configure and activate; return the latencies of calls while the model loads, seconds."""
     from lifecycle_msgs.msg import Transition
-    from lifecycle_msgs.srv import ChangeState
+    from lifecycle_msgs.srv import ChangeState, GetState
+
+    # Something harmless first: when it has been answered, the two have discovered each other.
+    client.call(GetState, f"{NODE}/get_state", GetState.Request())
 
     def change(label: str) -> None:
         request = ChangeState.Request(transition=Transition(label=label))
-        if not client.call(ChangeState, f"{NODE}/change_state", request).success:
+        name = f"{NODE}/change_state"
+        if not client.call(ChangeState, name, request, resend_s=WAIT_S).success:
             raise RuntimeError(f"{label} failed")
 
     change("configure")
