@@ -20,7 +20,7 @@ BELOW = {
     "replay": {"core", "roomworld"},
     "bench": {"compression", "core", "models", "replay", "roomworld"},
     "ros": {"compression", "core", "replay", "roomworld"},
-    "cli": {"bench", "replay", "roomworld", "ros"},
+    "cli": {"bench", "core", "replay", "roomworld", "ros"},
     "resources": set(),
 }
 GENERATED = {"msg", "srv", "action"}

@@ -164,15 +164,15 @@ def test_parameter_and_lifecycle_calls_are_answered_while_questions_wait(graph, 
 def test_malformed_images_are_skipped_and_counted(graph, statuses, image_message, wait_until):
     publisher = graph.publisher(Image, "image")
     wait_until(lambda: publisher.get_subscription_count() > 0)
-    before = statuses[-1]
-    for index in range(60):
-        message = image_message(np.zeros((8, 8, 3), np.uint8))
-        message.encoding = "no_such_encoding"
-        message.header.stamp.sec += index
-        publisher.publish(message)
-        time.sleep(0.02)
+    before = statuses[-1].frames_dropped
+
+    def counted():
+        # Best effort: any one of them may be lost, and sampling passes over most.
+        publisher.publish(image_message(np.zeros((8, 8, 3), np.uint8), encoding="no_such_encoding"))
+        return statuses[-1].frames_dropped > before
+
+    wait_until(counted, what="a counted drop")
     graph.node.destroy_publisher(publisher)
-    wait_until(lambda: statuses[-1].frames_dropped > before.frames_dropped, what="a counted drop")
     answer = graph.query(question=QUESTION, max_new_tokens=2)
     assert answer.success, answer.message
 

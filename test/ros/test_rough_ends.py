@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rclpy.qos import QoSProfile
 
 from infinipot_ros.srv import Query
 
@@ -24,7 +25,11 @@ def node(module_stage, endless_model, wait_until, graph):
 
 
 def test_calls_that_arrive_together_are_all_answered_or_refused(graph, node, wait_until):
-    clients = [graph.node.create_client(Query, "/infinipot/query") for _ in range(25)]
+    # Every client hears the replies to all: one that keeps ten could lose its own among 25.
+    qos = QoSProfile(depth=100)
+    clients = [
+        graph.node.create_client(Query, "/infinipot/query", qos_profile=qos) for _ in range(25)
+    ]
     for client in clients:
         wait_until(client.service_is_ready)
     request = Query.Request(question="what color is the mug ?", max_new_tokens=2)
