@@ -34,12 +34,13 @@ class Client:
 
     def __init__(self) -> None:
         import rclpy
-        from rclpy.executors import MultiThreadedExecutor
         from rclpy.signals import SignalHandlerOptions
+
+        from infinipot_ros.ros.executor import PoolExecutor
 
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
         self.node = rclpy.create_node("bench")
-        self._executor = MultiThreadedExecutor(6)
+        self._executor = PoolExecutor(6, print)
         self._executor.add_node(self.node)
         threading.Thread(target=self._spin, daemon=True).start()
         self._services: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -105,20 +106,20 @@ def _refuse(error: Exception) -> int:
 def _serve(node: InfinipotNode, stop: StopRequest) -> None:
     """Spin the node until it is told to stop, then close it."""
     import rclpy
-    from rclpy.executors import MultiThreadedExecutor
 
-    handler = _RosLog(node.get_logger())
+    from infinipot_ros.ros.executor import PoolExecutor
+
+    logger = node.get_logger()
+    handler = _RosLog(logger)
     package = logging.getLogger("infinipot_ros")
     package.addHandler(handler)
     package.propagate = False
-    executor = MultiThreadedExecutor(node.threads)
+    executor = PoolExecutor(node.threads, functools.partial(_report, logger))
     executor.add_node(node)
     rclpy.get_default_context().on_shutdown(stop.request)
     stop.arm()
     threads = [
-        threading.Thread(
-            target=_spin, args=(executor, node.get_logger()), name="infinipot-spin", daemon=True
-        ),
+        threading.Thread(target=_spin, args=(executor, logger), name="infinipot-spin", daemon=True),
         threading.Thread(target=node.autostart, name="infinipot-autostart", daemon=True),
     ]
     for thread in threads:
@@ -126,7 +127,7 @@ def _serve(node: InfinipotNode, stop: StopRequest) -> None:
     stop.wait()
 
     node.wind_down()
-    executor.shutdown(_EXECUTOR_WAIT_S, wait_for_threads=False)
+    executor.shutdown(_EXECUTOR_WAIT_S)
     for thread in threads:
         thread.join(_EXECUTOR_WAIT_S)
     node.close()
@@ -134,19 +135,18 @@ def _serve(node: InfinipotNode, stop: StopRequest) -> None:
 
 
 def _spin(executor: Executor, logger: RcutilsLogger) -> None:
-    """Run callbacks; one that fails is logged and the next one runs."""
-    from rclpy.executors import ExternalShutdownException
-
+    """Spin until the end, also past what the middleware's waiting may raise."""
     while executor.context.ok():
         try:
             executor.spin()
             return
-        except ExternalShutdownException:
-            return
         except Exception as error:
-            if not executor.context.ok():
-                return
-            logger.error(f"a callback failed: {type(error).__name__}: {error}")
+            if executor.context.ok():
+                _report(logger, error)
+
+
+def _report(logger: RcutilsLogger, error: Exception) -> None:
+    logger.error(f"a callback failed: {type(error).__name__}: {error}")
 
 
 class _RosLog(logging.Handler):
