@@ -386,10 +386,3 @@ def free_accelerator() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the node until it is told to stop (the program `infinipot_node`)."""
-    from infinipot_ros.ros.run import main as run
-
-    return run(argv)

@@ -60,7 +60,7 @@ def test_frames_of_a_bag_reach_the_memory_or_are_counted(
             assert m.bytes_used <= m.bytes_cap
         newest = of_camera[-1]
         assert newest.compressions > 0
-        # On a busy machine the player leaves images out and best-effort delivery loses some. How many
-        # arrive on an idle one is measured by bench/real_video.py; none may arrive uncounted.
+        # On a busy machine the player leaves images out, and best-effort delivery loses some. How
+        # many arrive on an idle one is measured by bench/real_video.py; here none goes uncounted.
         assert 0.3 * count <= newest.frames_received <= count
         assert newest.frames_sampled >= 0.3 * count * FPS / RATE
