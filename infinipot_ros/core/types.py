@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 FinishReason = Literal["stop", "length", "cancelled", "timeout"]
 
+EMBEDDED_MODEL = "roomworld"
+"""Name of the model that comes with the package."""
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:

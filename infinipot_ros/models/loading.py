@@ -13,8 +13,8 @@ import torch
 
 from infinipot_ros.core.adapter import ModelAdapter
 from infinipot_ros.core.errors import ConfigError, ModelError
+from infinipot_ros.core.types import EMBEDDED_MODEL
 
-EMBEDDED = "roomworld"
 _FAMILIES = ("qwen2_5_vl",)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ATTENTION = ("sdpa", "eager")
@@ -95,10 +95,10 @@ def _source(model: str) -> str:
     """Return what from_pretrained takes, or refuse a folder that is not there."""
     if not model.strip():
         raise ModelError(
-            f"model is empty; give {EMBEDDED!r} (embedded), a local folder, or a hub id"
+            f"model is empty; give {EMBEDDED_MODEL!r} (embedded), a local folder, or a hub id"
         )
-    if model == EMBEDDED:
-        folder = Path(__file__).parent / EMBEDDED
+    if model == EMBEDDED_MODEL:
+        folder = Path(__file__).parent / EMBEDDED_MODEL
         if not (folder / "config.json").is_file():
             raise ModelError(f"the embedded model's files are missing from {folder}; reinstall")
         return str(folder)
@@ -111,7 +111,7 @@ def _source(model: str) -> str:
         return str(path)
     if looks_local:
         raise ModelError(
-            f"model {model!r} is neither {EMBEDDED!r} (embedded), nor an existing folder, "
+            f"model {model!r} is neither {EMBEDDED_MODEL!r} (embedded), nor an existing folder, "
             "nor a hub id of the form 'organisation/name'"
         )
     return model
