@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING
 
 from infinipot_ros.ros.children import Child
 from infinipot_ros.ros.dds import use_image_profile
+from infinipot_ros.ros.demo_options import add_arguments
 from infinipot_ros.ros.stopping import StopRequest, end
 
 if TYPE_CHECKING:
     from infinipot_ros.ros.demo_plan import PlannedQuestion
+
+__all__ = ["add_arguments", "run"]
 
 INTERRUPTED = 130
 START_S = 120.0
@@ -31,31 +34,6 @@ _VIDEO_TIMES_S = (10.0, 18.0, 26.0, 34.0, 42.0, 50.0)
 _FIRST_STAMP = re.compile(r"first stamp (\d+) ns")
 _GAVE_UP = re.compile(r"autostart: \w+ failed")
 _NS = 1_000_000_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--video", metavar="FILE", help="show a video file instead of RoomWorld")
-    source.add_argument("--bag", metavar="PATH", help="play a bag instead of RoomWorld")
-    parser.add_argument("--bag-topic", help="image topic of the bag (default: the first one)")
-    parser.add_argument("--keep", action="store_true", help="stay up afterwards for your questions")
-    parser.add_argument("--model", default="roomworld", help="model that watches (%(default)s)")
-    parser.add_argument(
-        "--max-tokens", type=int, default=288, help="cap of the memory, tokens (%(default)s)"
-    )
-    parser.add_argument("--policy", default="infinipot_v", help="compression (%(default)s)")
-    parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
-    parser.add_argument(
-        "--pace",
-        type=float,
-        default=1.0,
-        help="ask the questions this many times faster; the memory may not fill in that time",
-    )
-    parser.epilog = (
-        "Exit code 0 only if frames flowed, the memory was compressed and stayed below its cap, "
-        "every question was answered and both processes ended cleanly."
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,12 +59,12 @@ def _times(world: bool) -> tuple[float, ...]:
 
 @dataclass
 class _Tally:
-    """What happened to the questions."""
+    """What happened to the questions; `asked_s` are seconds after the first image."""
 
-    asked: int = 0
     answered: int = 0
     right: int = 0
     judged: int = 0
+    asked_s: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -118,6 +96,8 @@ class _Demo:
             if self._start():
                 self._ask_all()
                 self._finished = not self._stop.requested()
+                if self._finished:
+                    self._show_memory()
                 if self._args.keep and not self._stop.requested():
                     self._stay()
                 self._check_memory()
@@ -187,7 +167,7 @@ class _Demo:
                 return
             elapsed_s = (time.time_ns() - first_ns) / _NS
             self._view.question(elapsed_s, question.text)
-            self._tally.asked += 1
+            self._tally.asked_s.append(elapsed_s)
             result = self._observer.ask(question.text, self._stop)
             if result is None or not result.success:
                 reason = "no reply" if result is None else result.message
@@ -242,6 +222,15 @@ class _Demo:
             if self._stop.wait(min(0.2, due_s - elapsed_s)):
                 return False
 
+    def _show_memory(self) -> None:
+        from infinipot_ros.ros.demo_history import History
+        from infinipot_ros.ros.demo_plot import show
+
+        history = History.of(self._observer.readings(), self._first_stamp(), self._tally.asked_s)
+        problem = show(history, self._view, self._args.plot)
+        if problem:
+            self._tally.faults.append(problem)
+
     def _check_memory(self) -> None:
         self._tally.faults += self._observer.broken_promises()
         status = self._observer.status
@@ -281,9 +270,9 @@ class _Demo:
                 f"{status.tokens_cap} tokens and {self._observer.peak_bytes / 1e6:.2f} of "
                 f"{status.bytes_cap / 1e6:.2f} MB"
             )
-        if tally.asked:
+        if tally.asked_s:
             self._view.say(
-                f"  {tally.answered} of {tally.asked} questions answered" + self._score()
+                f"  {tally.answered} of {len(tally.asked_s)} questions answered" + self._score()
             )
         for fault in tally.faults:
             self._view.say(f"  fault: {fault}")

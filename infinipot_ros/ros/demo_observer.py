@@ -19,12 +19,14 @@ from rclpy.signals import SignalHandlerOptions
 
 from infinipot_ros.action import Ask
 from infinipot_ros.msg import MemoryStatus
+from infinipot_ros.ros.demo_history import Reading
 from infinipot_ros.ros.stopping import StopRequest
 
 ASK_WAIT_S = 45.0
 """How long to wait for an answer, discovery included, seconds."""
 
 _POLL_S = 0.02
+_NS = 1_000_000_000
 
 
 class Observer:
@@ -42,6 +44,8 @@ class Observer:
         self.status: MemoryStatus | None = None
         self.peak_tokens = 0
         self.peak_bytes = 0
+        self._readings: list[Reading] = []
+        self._recording = True
         self._broken: dict[str, None] = {}
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
@@ -60,6 +64,14 @@ class Observer:
         if not _until(finished.done, stop, deadline):
             return None
         return finished.result().result
+
+    def readings(self) -> list[Reading]:
+        """Stop recording what the status messages say, and return it.
+
+        Without an end the record would grow for as long as the demo stays up.
+        """
+        self._recording = False
+        return list(self._readings)
 
     def broken_promises(self) -> list[str]:
         """Return every promise about the memory that some status message broke."""
@@ -82,11 +94,25 @@ class Observer:
             self._broken["the memory passed its cap on tokens"] = None
         if status.bytes_cap and status.bytes_used > status.bytes_cap:
             self._broken["the memory passed its cap on bytes"] = None
+        if self._recording:
+            self._readings.append(_reading(status))
         self.status = status
 
     def _spin(self) -> None:
         with contextlib.suppress(ExternalShutdownException, ShutdownException):
             self._executor.spin()
+
+
+def _reading(status: MemoryStatus) -> Reading:
+    stamp = status.header.stamp
+    return Reading(
+        stamp_ns=stamp.sec * _NS + stamp.nanosec,
+        tokens=status.tokens_retained,
+        cap=status.tokens_cap,
+        frames=status.frames_encoded,
+        blocks=status.blocks,
+        compressions=status.compressions,
+    )
 
 
 def _until(condition: Any, stop: StopRequest, deadline: float) -> bool:

@@ -26,7 +26,7 @@ class View:
     """
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
-        self._out = out
+        self.out = out
         self._live = out.isatty()
         self._line = ""
         self._plain_at = 0.0
@@ -84,8 +84,8 @@ class View:
     def _write(self, text: str) -> None:
         # Whoever read it may be gone (`| head`): the run goes on, and its exit code tells.
         with contextlib.suppress(OSError):
-            self._out.write(text)
-            self._out.flush()
+            self.out.write(text)
+            self.out.flush()
 
 
 def status_line(status: MemoryStatus, elapsed_s: float) -> str:

@@ -19,15 +19,13 @@ from rclpy.timer import Timer
 from std_srvs.srv import Trigger
 
 from infinipot_ros.core import BusyError, InfinipotError, StoppedError, StreamEngine, Worker
+from infinipot_ros.core.types import EMBEDDED_MODEL
 from infinipot_ros.msg import MemoryStatus
 from infinipot_ros.ros import parameters
 from infinipot_ros.ros.camera_input import CameraInput, InputQos
 from infinipot_ros.ros.questions import QuestionDoors
 from infinipot_ros.ros.settings import Settings, in_parameter_names
 from infinipot_ros.ros.status import status_message
-
-EMBEDDED = "roomworld"
-"""Name of the model that comes with the package."""
 
 GRAPH_POLL_S = 0.25
 """How often the node looks whether an image topic has appeared or changed its type, seconds."""
@@ -186,7 +184,7 @@ class InfinipotNode(LifecycleNodeMixin, Node):
             self._every(GRAPH_POLL_S, self._poll_inputs),
             self._every(values["status.period_s"], self._publish_status),
         ]
-        if values["model"] == EMBEDDED:
+        if values["model"] == EMBEDDED_MODEL:
             self.get_logger().info(
                 "the embedded model knows RoomWorld only (infinipot camera --source roomworld); "
                 "about other images its answers mean nothing"

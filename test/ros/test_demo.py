@@ -79,14 +79,19 @@ def test_small_words():
     assert shorten("abcdefghij", 6) == "abc..."
 
 
-def test_a_whole_run(ros_environment, tiny_model):
+def test_a_whole_run(ros_environment, tiny_model, tmp_path):
+    picture = tmp_path / "plot.png"
     command = [sys.executable, "-m", "infinipot_ros.cli", "demo", "--pace", "5"]
-    command += ["--model", str(tiny_model()), "--max-tokens", "96"]
+    command += ["--model", str(tiny_model()), "--max-tokens", "96", "--plot", str(picture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "9 of 9 questions answered" in done.stdout
     assert "Everything ran." in done.stdout
+    assert "cap 96" in done.stdout
+    assert "without a cap: about" in done.stdout
+    assert f"the same as a picture: {picture}" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_that_cannot_start_fails_and_says_why(ros_environment, tmp_path):
