@@ -8,12 +8,23 @@ from types import MappingProxyType
 
 from .base import CompressionPolicy, PolicyError
 from .baselines import Full, Recent, Reservoir, SlidingWindow, Uniform
+from .blend import Blend, Quota
+from .coreset import Coreset
 from .infinipot_v import InfiniPotV, Tar, Van
+from .leverage import Leverage
+from .multi_tar import MultiTar
+from .novelty import Novelty
 
 _CLASSES: tuple[type[CompressionPolicy], ...] = (
     InfiniPotV,
     Tar,
     Van,
+    MultiTar,
+    Leverage,
+    Novelty,
+    Coreset,
+    Blend,
+    Quota,
     Uniform,
     Reservoir,
     SlidingWindow,
