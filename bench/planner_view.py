@@ -20,7 +20,7 @@ from _stage import NODE, WAIT_S, Client, node_arguments, promises_kept, stage, u
 
 BAR_S = 0.5
 CLIENTS = 3
-QUESTIONS = ("What do you see now?", "How many objects did you see?", "Did you see a ball?")
+QUESTIONS = ("What do you see now?", "What did you see first?", "Did you see a ball?")
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--frame-size",
         type=_size,
         metavar="WxH",
-        help="size of the frames, 640x480 say; left out: RoomWorld's own 84x84",
+        help="size of the frames, 640x480 say; left out: RoomWorld's own size",
     )
     parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0: as they are")
     parser.add_argument("--seed", type=int, default=0, help="seed of the world")

@@ -84,14 +84,15 @@ class RoomWorldSource(PacedSource):
     Args:
         seed: world.
         rate: images per second.
-        tour_s: seconds of the tour, after which the robot patrols empty rooms.
+        tour_s: seconds of the tour, after which the robot meets no more objects.
+        regime: what the camera's life is like.
     """
 
-    def __init__(self, seed: int, rate: float, tour_s: float) -> None:
-        super().__init__(f"RoomWorld (seed {seed}, tour of {tour_s:g} s)", rate)
+    def __init__(self, seed: int, rate: float, tour_s: float, regime: str) -> None:
+        super().__init__(f"RoomWorld (seed {seed}, {regime} of {tour_s:g} s)", rate)
         from infinipot_ros.roomworld import RoomWorld
 
-        self._world = RoomWorld(seed=seed, tour_s=tour_s)
+        self._world = RoomWorld(seed=seed, tour_s=tour_s, regime=regime)
 
     def _pixels(self) -> Iterator[NDArray[np.uint8]]:
         for frame in self._world.frames(fps=self.rate):
@@ -195,6 +196,7 @@ def open_source(
     rate: float | None = None,
     seed: int = 0,
     tour_s: float = 120.0,
+    regime: str = "tour",
     bag_topic: str | None = None,
 ) -> Source:
     """Open what the user named.
@@ -204,13 +206,15 @@ def open_source(
         rate: images per second; None takes the source's own, else `DEFAULT_RATE`.
         seed: world of ``roomworld``.
         tour_s: seconds of the tour of ``roomworld``.
+        regime: of ``roomworld``, see `infinipot_ros.roomworld.REGIMES`.
         bag_topic: image topic of a bag; None takes the first one.
 
     Raises:
         SourceError, BagError, VideoError: there is nothing of the kind.
+        ValueError: ``roomworld`` has no such regime, or the tour takes no time.
     """
     if source == "roomworld":
-        return RoomWorldSource(seed, rate or DEFAULT_RATE, tour_s)
+        return RoomWorldSource(seed, rate or DEFAULT_RATE, tour_s, regime)
     path = Path(source)
     if path.is_file():
         # A single storage file is often named where its folder is meant.

@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +20,11 @@ import numpy as np
 
 from infinipot_ros.core import EngineConfig, StreamEngine
 from infinipot_ros.core.errors import InfinipotError
+from infinipot_ros.roomworld import phrasings
 from infinipot_ros.roomworld.questions import Question
-from infinipot_ros.roomworld.vocabulary import QUESTION_KINDS
+from infinipot_ros.roomworld.regimes import REGIMES
+from infinipot_ros.roomworld.scenes import Allowed, anywhere, trained
+from infinipot_ros.roomworld.vocabulary import QUESTION_KINDS, held_out
 from infinipot_ros.roomworld.world import RoomWorld, WorldFrame
 
 FPS = 2.0
@@ -30,6 +33,13 @@ _HELD_OUT_SEED = 900_000_000
 """World seeds of evaluations start here; training draws its scenes from other generators."""
 _Z95 = 1.959964
 _ATTEMPTS = 4
+
+PHRASINGS: dict[str, Sequence[int]] = {
+    "all": phrasings.ALL,
+    "trained": phrasings.TRAINED,
+    "held_out": phrasings.HELD_OUT,
+}
+OBJECTS: dict[str, Allowed] = {"all": anywhere, "trained": trained, "held_out": held_out}
 
 
 class Interval(NamedTuple):
@@ -74,46 +84,59 @@ def wilson(right: int, asked: int) -> Interval:
     return Interval(share, max(0.0, centre - reach), min(1.0, centre + reach))
 
 
-def questions_at_end(
-    world: RoomWorld, time_ns: int, rng: np.random.Generator, per_kind: int
-) -> Iterator[Question]:
-    """Yield up to `per_kind` different questions of every kind that can be asked at `time_ns`."""
-    for kind in QUESTION_KINDS:
-        drawn = (world.ask(kind, time_ns, rng) for _ in range(_ATTEMPTS * per_kind))
-        distinct = dict.fromkeys(question for question in drawn if question is not None)
-        yield from islice(distinct, per_kind)
-
-
-def held_out_stream(
-    seed: int, number: int, steps: int, tour_share: float = 1.0
-) -> tuple[RoomWorld, list[WorldFrame]]:
-    """Return world `number` of an evaluation and its frames, `steps` temporal steps long.
+@dataclass(frozen=True)
+class Trial:
+    """What streams and questions an evaluation draws.
 
     `tour_share` below 1 ends the tour earlier, so that everything asked about lies in the past.
     """
-    n_frames = steps * FRAMES_PER_STEP
-    seconds = n_frames / FPS
-    world = RoomWorld(seed=_HELD_OUT_SEED + 100_000 * seed + number, tour_s=seconds * tour_share)
+
+    steps: int
+    streams: int
+    seed: int = 0
+    per_kind: int = 2
+    tour_share: float = 1.0
+    regime: str = "tour"
+    phrasings: str = "all"
+    objects: str = "all"
+
+
+def questions_at_end(
+    world: RoomWorld,
+    time_ns: int,
+    rng: np.random.Generator,
+    per_kind: int,
+    wordings: Sequence[int] = phrasings.ALL,
+) -> Iterator[Question]:
+    """Yield up to `per_kind` questions of every kind, about different facts known at `time_ns`."""
+    for kind in QUESTION_KINDS:
+        drawn = (world.ask(kind, time_ns, rng, wordings) for _ in range(_ATTEMPTS * per_kind))
+        distinct = {q.fact: q for q in drawn if q is not None}
+        yield from islice(distinct.values(), per_kind)
+
+
+def held_out_stream(trial: Trial, number: int) -> tuple[RoomWorld, list[WorldFrame]]:
+    """Return world `number` of an evaluation and its frames."""
+    n_frames = trial.steps * FRAMES_PER_STEP
+    world = RoomWorld(
+        seed=_HELD_OUT_SEED + 100_000 * trial.seed + number,
+        tour_s=n_frames / FPS * trial.tour_share,
+        regime=trial.regime,
+        allowed=OBJECTS[trial.objects],
+    )
     return world, list(islice(world.frames(FPS), n_frames))
 
 
-def evaluate(
-    engine: StreamEngine,
-    *,
-    steps: int,
-    streams: int,
-    seed: int = 0,
-    per_kind: int = 2,
-    tour_share: float = 1.0,
-) -> dict[str, Tally]:
-    """Return a tally per question kind over `streams` held-out streams of `steps` steps."""
+def evaluate(engine: StreamEngine, trial: Trial) -> dict[str, Tally]:
+    """Return a tally per question kind over the held-out streams of a trial."""
     tallies = {kind: Tally() for kind in QUESTION_KINDS}
-    for number in range(streams):
-        world, frames = held_out_stream(seed, number, steps, tour_share)
+    for number in range(trial.streams):
+        world, frames = held_out_stream(trial, number)
         engine.reset()
         engine.observe([frame.image for frame in frames], [frame.stamp_ns for frame in frames])
-        rng = np.random.default_rng((seed, steps, number))
-        for question in questions_at_end(world, frames[-1].stamp_ns, rng, per_kind):
+        rng = np.random.default_rng((trial.seed, trial.steps, number))
+        wordings = PHRASINGS[trial.phrasings]
+        for question in questions_at_end(world, frames[-1].stamp_ns, rng, trial.per_kind, wordings):
             tallies[question.kind].add(question, engine.ask(question.text).text)
     return tallies
 
@@ -129,10 +152,10 @@ def total(tallies: dict[str, Tally]) -> Tally:
 
 def _format(name: str, tally: Tally) -> str:
     if not tally.asked:
-        return f"{name:8s}      -  (n=0)"
+        return f"{name:12s}      -  (n=0)"
     interval = tally.interval()
     return (
-        f"{name:8s}  {interval.share:.3f}  (n={tally.asked}, "
+        f"{name:12s}  {interval.share:.3f}  (n={tally.asked}, "
         f"95 % interval {interval.low:.3f}..{interval.high:.3f})"
     )
 
@@ -164,6 +187,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tour-share", type=float, default=1.0, help="share of the stream in which objects appear"
     )
+    parser.add_argument("--regime", default="tour", choices=REGIMES)
+    parser.add_argument("--phrasings", default="all", choices=PHRASINGS)
+    parser.add_argument("--objects", default="all", choices=OBJECTS)
     parser.add_argument("--mistakes", type=int, default=5, help="wrong answers to show")
     parser.add_argument("--out", type=Path, default=None, help="write the figures here as JSON")
     return parser
@@ -175,6 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.steps, options.streams, options.per_kind) < 1:
         parser.error("--steps, --streams and --per-kind take at least 1")
+    if min(options.seed, options.mistakes) < 0:
+        parser.error("--seed and --mistakes take at least 0")
+    if not 0 < options.tour_share <= 1 or round(options.tour_share * options.steps * 1000) < 1:
+        parser.error(f"--tour-share is {options.tour_share}; choose a share above 0, 1 at most")
+    if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
+        parser.error(f"--out {options.out} cannot be written; name a file in a folder that exists")
     if options.policy != "full" and options.max_tokens < 1:
         parser.error(f"policy {options.policy} needs --max-tokens")
     cap = {"max_tokens": options.max_tokens} if options.max_tokens else {}
@@ -185,14 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engine = StreamEngine.from_pretrained(options.model, config)
     except InfinipotError as error:
         parser.error(str(error))
-    tallies = evaluate(
-        engine,
-        steps=options.steps,
-        streams=options.streams,
-        seed=options.seed,
-        per_kind=options.per_kind,
-        tour_share=options.tour_share,
-    )
+    chosen = {field.name: getattr(options, field.name) for field in fields(Trial)}
+    tallies = evaluate(engine, Trial(**chosen))
     for name, tally in {**tallies, "all": total(tallies)}.items():
         print(_format(name, tally))
     for mistake in total(tallies).mistakes[: options.mistakes]:

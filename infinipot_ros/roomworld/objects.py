@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw
 
 from infinipot_ros.roomworld.vocabulary import COLORS, KINDS
 
-SIZES: tuple[int, ...] = (28, 31, 34)
-"""Edge lengths of the square sprites, in pixels."""
+SIZES: tuple[int, ...] = (26, 30, 35, 39)
+"""Edge lengths of the square sprites, in pixels; the smallest stands for what is far away."""
 
 _SUPERSAMPLING = 4
 _WHITE = (250, 250, 250)

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for everything written")
     parser.add_argument("--seed", type=int, default=1, help="decides data, weights and order")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads and worker processes")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads and worker processes")
     parser.add_argument("--resume", action="store_true", help="continue from DIR/checkpoint.pt")
     parser.add_argument("--smoke", action="store_true", help="run every stage for a few steps only")
     parser.add_argument(

@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tour", type=float, default=120.0, help="RoomWorld: seconds of the tour (%(default)s)"
     )
+    parser.add_argument(
+        "--regime",
+        default="tour",
+        help="RoomWorld: tour, patrol, watch, handheld, cuts or crowd (%(default)s)",
+    )
     parser.add_argument("--bag-topic", help="bag: image topic to play (default: the first one)")
     parser.add_argument("--frame-id", default="camera", help="frame of the images (%(default)s)")
     parser.add_argument(
@@ -67,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
             rate=args.rate,
             seed=args.seed,
             tour_s=args.tour,
+            regime=args.regime,
             bag_topic=args.bag_topic,
         )
     except ValueError as error:

@@ -242,7 +242,7 @@ class _Demo:
         self._view.say("\n  Still running. In another terminal, for example:\n")
         if sys.prefix != sys.base_prefix:
             self._view.say(f"    . {sys.prefix}/bin/activate")
-        self._view.say('    infinipot ask "How many objects did you see?"')
+        self._view.say('    infinipot ask "How many kinds of objects did you see?"')
         if shutil.which("ros2"):
             self._view.say(
                 "    ros2 service call /infinipot/query infinipot_ros/srv/Query "

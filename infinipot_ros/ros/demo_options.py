@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
     parser.add_argument(
         "--pace",
-        type=float,
+        type=pace,
         default=1.0,
         help="ask the questions this many times faster; the memory may not fill in that time",
     )
@@ -42,13 +42,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def pace(text: str) -> float:
+    """Read the option `--pace`.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no finite number above 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pace; choose a finite number above 0")
+    return value
+
+
 def plot_file(text: str) -> Path:
     """Read the option `--plot`: a file that can be written, of a kind that can be drawn.
 
     Raises:
         argparse.ArgumentTypeError: it cannot; two minutes later would be late to say so.
     """
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # a name too long; the home of nobody
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error}") from None
     if path.suffix.lower() not in _SUFFIXES:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no picture; its name must end in one of {', '.join(_SUFFIXES)}"

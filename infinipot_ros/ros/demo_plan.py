@@ -23,7 +23,7 @@ REAL_VIDEO_QUESTIONS = (
 
 ROOMWORLD_QUESTIONS = (
     "Did you see a ball?",
-    "How many objects did you see?",
+    "How many kinds of objects did you see?",
     "What did you see first?",
     "What did you see last?",
     "What color was the ball?",
@@ -72,8 +72,7 @@ def plan_for_world(world: RoomWorld, times_s: Sequence[float], seed: int) -> lis
                 break
         else:
             continue
-        text = question.text.capitalize().replace(" ?", "?")
-        planned.append(PlannedQuestion(moment_ns / _NS, text, question.answer))
+        planned.append(PlannedQuestion(moment_ns / _NS, question.typed, question.answer))
         waiting = [kind for kind in waiting if kind != question.kind] or list(QUESTION_KINDS)
     return planned
 

@@ -47,10 +47,11 @@ def test_the_named_color_covers_more_than_any_other(kind: str, color: str) -> No
     assert max(shares, key=shares.__getitem__) == color
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("color", COLORS)
-def test_two_kinds_never_look_alike(color: str) -> None:
+def test_two_kinds_never_look_alike(color: str, size: int) -> None:
     for one, other in combinations(KINDS, 2):
-        difference = np.abs(on_grey(one, color, 31) - on_grey(other, color, 31)).max(-1)
+        difference = np.abs(on_grey(one, color, size) - on_grey(other, color, size)).max(-1)
         assert (difference > 40).mean() > 0.1, (one, other)
 
 

@@ -2,126 +2,126 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
-from infinipot_ros.roomworld import QUESTION_KINDS, Knowledge, Question, RoomWorld, Sighting
+from infinipot_ros.roomworld import QUESTION_KINDS, REGIMES, Knowledge, RoomWorld, Sighting
 from infinipot_ros.roomworld.questions import make_question
-from infinipot_ros.roomworld.vocabulary import COLORS, KINDS, NUMBERS, ROOMS, SIDES
+from infinipot_ros.roomworld.vocabulary import COLORS, KINDS, MAX_COUNT, NUMBERS, ROOMS, SIDES
 
 S = 1_000_000_000
-
-FORMS = {
-    "seen": (r"did you see a (\w+) \?", ("yes", "no")),
-    "color": (r"what color was the (\w+) \?", tuple(COLORS)),
-    "side": (r"which side was the (\w+) on \?", SIDES),
-    "room": (r"which room was the (\w+) in \?", ROOMS),
-    "count": (r"how many objects did you see \?", NUMBERS),
-    "first": (r"what did you see first \?", KINDS),
-    "last": (r"what did you see last \?", KINDS),
-    "before": (r"was the (\w+) before the (\w+) \?", ("yes", "no")),
-    "after": (r"was the (\w+) after the (\w+) \?", ("yes", "no")),
-    "now": (
-        r"(?:what do you see|do you see a (\w+)) now \?",
-        ("yes", "no", "nothing", *KINDS),
-    ),
-}
+YES_NO = ("yes", "no")
+ANSWERS = {
+    "seen": YES_NO, "color": tuple(COLORS), "side": SIDES, "room": ROOMS, "count": NUMBERS,
+    "first": KINDS, "last": KINDS, "before": YES_NO, "after": YES_NO,
+    "now": (*YES_NO, "nothing", *KINDS), "where_now": ROOMS, "where_before": ROOMS,
+}  # fmt: skip
 
 
-def truth(question: Question, account) -> str | None:
-    """Work the answer out from what was observed; None: the observation does not tell."""
-    about = re.fullmatch(FORMS[question.kind][0], question.text).groups()
-    if question.kind == "seen":
-        return "yes" if about[0] in account.kinds else "no"
-    if question.kind == "room":
-        return account.of(about[0]).room
-    if question.kind == "count":
-        return NUMBERS[len(account.kinds)]
-    if question.kind == "first":
-        return account.kinds[0]
-    if question.kind == "last":
-        return account.kinds[-1]
-    if question.kind in ("before", "after"):
-        one, other = (account.of(kind).time_ms for kind in about)
-        return "yes" if (one < other) == (question.kind == "before") else "no"
-    if question.kind == "now":
-        if about[0] is not None:
-            return "yes" if about[0] in account.in_view else "no"
-        return account.in_view[0] if account.in_view else "nothing"
-    return None
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_answers_are_what_an_observer_would_say(seed: int, observer) -> None:
-    world = RoomWorld(seed, tour_s=30)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("regime", REGIMES)
+def test_answers_are_what_an_observer_would_say(regime: str, seed: int, observer, truth) -> None:
+    world = RoomWorld(seed, tour_s=40, regime=regime)
     rng = np.random.default_rng(seed)
-    asked = 0
-    for second in (3, 11, 18, 24, 33):
+    asked: dict[str, int] = {}
+    for second in (5, 14, 27, 38, 47):
         account = observer(world, second * 1000)
         for kind in QUESTION_KINDS:
-            for _ in range(6):
+            for _ in range(10):
                 question = world.ask(kind, second * S, rng)
-                if question is None:
-                    continue
-                expected = truth(question, account)
-                if expected is not None:
-                    assert question.answer == expected, (question, account)
-                    asked += 1
-    assert asked > 50
+                if question is not None:
+                    assert question.answer == truth(question, account), (question, account)
+                    asked[kind] = asked.get(kind, 0) + 1
+    assert sum(asked.values()) > 120
+    assert len(asked) >= 8
 
 
-def test_every_kind_is_asked_in_its_form_with_every_answer() -> None:
+def test_moved_objects_are_asked_for_where_they_are_and_where_they_were() -> None:
+    """The observer of the test above says where; here: such questions are common enough."""
+    rng = np.random.default_rng(0)
+    moved = [
+        world.ask("where_before", 60 * S, rng)
+        for seed in range(80)
+        for regime in ("tour", "patrol", "handheld", "cuts", "crowd")
+        if (world := RoomWorld(seed, tour_s=60, regime=regime))
+    ]
+    found = [question for question in moved if question is not None]
+    assert len(found) / len(moved) > 0.3
+    for question in found:
+        assert question.about[0].room == question.answer != question.about[-1].room
+
+
+def test_every_kind_is_asked_with_every_answer(read) -> None:
     answers: dict[str, set[str]] = {kind: set() for kind in QUESTION_KINDS}
     rng = np.random.default_rng(0)
-    for seed in range(150):
-        world = RoomWorld(seed, tour_s=25, n_objects=seed % 6)
-        for second in (4, 15, 26):
+    for seed in range(180):
+        world = RoomWorld(seed, 30, n_objects=seed % 13, regime=REGIMES[seed % len(REGIMES)])
+        for second in (6, 18, 31):
             for kind in QUESTION_KINDS:
                 question = world.ask(kind, second * S, rng)
                 if question is not None:
                     assert question.kind == kind
-                    assert re.fullmatch(FORMS[kind][0], question.text)
+                    assert read(question)
                     answers[kind].add(question.answer)
-    for kind, (_, possible) in FORMS.items():
+    for kind, possible in ANSWERS.items():
         assert answers[kind] <= set(possible), kind
-        # Objects are many and "now" is rarely about a given one; other answers must all have come.
-        assert set(possible) - answers[kind] <= set(KINDS), kind
-        assert len(answers[kind]) >= 0.8 * len(possible), kind
+        # Objects are many and "now" is rarely about a given one, nor are often so many kinds met;
+        # other answers must all have come.
+        assert set(possible) - answers[kind] <= {*KINDS, "eight", "nine", "ten"}, kind
+        assert len(answers[kind]) >= 0.7 * len(possible), kind
 
 
-def test_yes_and_no_are_balanced() -> None:
+@pytest.mark.parametrize("kind", ["seen", "before", "after"])
+def test_yes_and_no_are_balanced(kind: str) -> None:
     """A model that always says the same must not look good."""
     rng = np.random.default_rng(1)
-    for kind in ("seen", "before", "after"):
+    for regime in ("tour", "watch", "crowd"):
         answers = [
             question.answer
             for seed in range(300)
-            if (question := RoomWorld(seed, 20, n_objects=4).ask(kind, 20 * S, rng))
+            if (question := RoomWorld(seed, 40, regime=regime).ask(kind, 41 * S, rng))
         ]
-        assert len(answers) > 200
+        assert len(answers) > 100
         assert 0.4 < answers.count("yes") / len(answers) < 0.6
 
 
-def thing(kind: str, visit: int, time_ms: int) -> Sighting:
-    return Sighting(kind, "red", "left", "office", visit, time_ms)
+def test_things_in_view_are_affirmed_as_often_as_denied() -> None:
+    rng = np.random.default_rng(2)
+    seen = [Sighting(kind, "red", "left", "office", 1, 0) for kind in ("cup", "hat")]
+    known = Knowledge(seen, [s.identity for s in seen])
+    answers = [make_question("now", rng, known).answer for _ in range(400)]
+    assert 0.42 < answers.count("yes") / 400 < 0.58
 
 
-def test_what_is_ambiguous_is_not_asked() -> None:
-    rng = np.random.default_rng(0)
-    nothing = Knowledge([], visible=None)
-    together = Knowledge([thing("cup", 1, 0), thing("hat", 1, 0)], visible=("cup", "hat"))
-    for kind in ("color", "side", "room", "first", "last", "before", "after", "now"):
-        assert make_question(kind, rng, nothing) is None
-    for kind in ("first", "last", "before", "after"):
-        assert make_question(kind, rng, together) is None
-    for _ in range(50):
-        now = make_question("now", rng, together)
-        assert now is not None
-        assert now.answer in ("yes", "no")
+def test_what_is_denied_is_mostly_close_to_what_was_seen() -> None:
+    """A cup of another colour, or a kind that comes later: knowing roughly is not enough."""
+    rng = np.random.default_rng(3)
+    known = Knowledge(
+        [Sighting("cup", "red", "left", "office", 1, 0)], None, upcoming=[("hat", "blue")]
+    )
+    denied = [q for _ in range(600) if (q := make_question("seen", rng, known)).answer == "no"]
+    cups = sum("cup" in q.text.split() for q in denied)
+    hats = sum("hat" in q.text.split() for q in denied)
+    assert 0.3 < cups / len(denied) < 0.7
+    assert 0.1 < hats / len(denied) < 0.4
+    assert not any("red cup" in q.text for q in denied)
 
 
 def test_an_unknown_kind_of_question_is_refused() -> None:
     with pytest.raises(KeyError):
         make_question("why", np.random.default_rng(0), Knowledge([], visible=()))
+
+
+def test_kinds_are_counted_up_to_ten() -> None:
+    rng = np.random.default_rng(0)
+    many = [Sighting(k, "red", "left", "office", i, i) for i, k in enumerate(KINDS)]
+    others = [Sighting(k, "blue", "right", "garage", 20 + i, 20 + i) for i, k in enumerate(KINDS)]
+    for n in range(len(many) + 1):
+        question = make_question("count", rng, Knowledge(many[:n], None))
+        assert (question is None) == (n > MAX_COUNT == 10)
+        if question is not None:
+            assert question.answer == NUMBERS[n]
+            # Neither meeting them once more nor one in another colour changes the number.
+            for more in (many[:n], others[:n]):
+                again = make_question("count", rng, Knowledge([*many[:n], *more], None))
+                assert again.answer == NUMBERS[n]

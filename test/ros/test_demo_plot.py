@@ -11,7 +11,7 @@ import pytest
 
 from infinipot_ros.ros.demo_chart import ascii_only, chart
 from infinipot_ros.ros.demo_history import History, Reading
-from infinipot_ros.ros.demo_options import plot_file
+from infinipot_ros.ros.demo_options import pace, plot_file
 from infinipot_ros.ros.demo_plot import draw, show
 from infinipot_ros.ros.demo_view import View
 
@@ -200,6 +200,16 @@ def test_the_option_takes_only_what_can_be_drawn_and_written(tmp_path):
         "plot.jpg": r"no picture.*\.png",
         "missing/plot.png": "no folder",
         "folder.png": "cannot be written",
+        300 * "x" + ".png": "cannot be written: .*too long",
     }.items():
         with pytest.raises(argparse.ArgumentTypeError, match=message):
             plot_file(str(tmp_path / name))
+    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: .*home"):
+        plot_file("~nobody_of_this_name/plot.png")
+
+
+def test_a_pace_that_no_clock_can_keep_is_refused_at_once() -> None:
+    assert pace("2.5") == 2.5
+    for text in ("0", "-1", "nan", "inf", "fast"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' is no pace; choose"):
+            pace(text)

@@ -16,7 +16,7 @@ from infinipot_ros.roomworld.scenes import IMAGE_SIZE
 from infinipot_ros.roomworld.training.config import ModelShape
 from infinipot_ros.roomworld.vocabulary import SPECIAL_TOKENS, SYSTEM_PROMPT, words
 
-PATCH_SIZE = 14
+PATCH_SIZE = 20
 MERGE_SIZE = 2
 FRAMES_PER_STEP = 2
 PATCH_GRID = IMAGE_SIZE // PATCH_SIZE
@@ -110,6 +110,42 @@ def initialise_language_model(
                     ]
 
 
+def aim_heads(
+    model: Qwen2_5_VLForConditionalGeneration, words: torch.Tensor, layer: int, strength: float
+) -> None:
+    """Make half of the heads of one layer match tokens that carry the same of `words`.
+
+    The heads that start with equal projections find what a question names in the first layers. What
+    these have written into tokens can be read by the layers behind them only, and there no head
+    finds its way by itself for thousands of steps: order questions stayed at chance. Queries and
+    keys get the subspace of the words, in the dimensions that the rotary embedding turns least.
+
+    Args:
+        model: in training, past the vision stage.
+        words: [n, hidden], embeddings that tokens carry, n even and at most half of a head's width.
+        layer: number of the layer.
+        strength: scale of the projection.
+    """
+    text = model.config.text_config
+    head_dim = text.hidden_size // text.num_attention_heads
+    group = text.num_attention_heads // text.num_key_value_heads
+    decoder = model.model.language_model.layers[layer]
+    with torch.no_grad():
+        basis = torch.linalg.qr(torch.nn.functional.normalize(words, dim=-1).T).Q
+        rows = strength * basis.T / decoder.input_layernorm.weight
+        half = len(rows) // 2
+        slowest = [*range(head_dim // 2 - half, head_dim // 2), *range(head_dim - half, head_dim)]
+        for head in range(text.num_key_value_heads // 2):
+            for linear, number in (
+                (decoder.self_attn.q_proj, head * group),
+                (decoder.self_attn.k_proj, head),
+            ):
+                part = slice(number * head_dim, (number + 1) * head_dim)
+                linear.weight[part] *= 0.1
+                linear.bias[part] *= 0.1
+                linear.weight[part][slowest] = rows
+
+
 def _model_config(shape: ModelShape, tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLConfig:
     def token(text: str) -> int:
         return int(tokenizer.convert_tokens_to_ids(text))
@@ -141,7 +177,7 @@ def _model_config(shape: ModelShape, tokenizer: PreTrainedTokenizerFast) -> Qwen
         "patch_size": PATCH_SIZE,
         "spatial_merge_size": MERGE_SIZE,
         "temporal_patch_size": FRAMES_PER_STEP,
-        "window_size": 112,
+        "window_size": IMAGE_SIZE,
         # Every block attends over the whole image: it is smaller than one attention window.
         "fullatt_block_indexes": list(range(shape.vision_depth)),
         # One step holds two frames; at two frames per second its positions advance by one.

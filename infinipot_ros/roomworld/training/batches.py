@@ -7,34 +7,42 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from infinipot_ros.roomworld.knowledge import Knowledge
+from infinipot_ros.roomworld.phrasings import TRAINED
 from infinipot_ros.roomworld.questions import Question, make_question
 from infinipot_ros.roomworld.training.architecture import TOKEN_GRID, TOKENS_PER_STEP
+from infinipot_ros.roomworld.training.facts import N_FACTS, facts_about, naming_of
+from infinipot_ros.roomworld.training.masks import (
+    branch_mask,
+    shared_mask,
+    step_positions,
+    video_positions,
+)
+from infinipot_ros.roomworld.training.plans import BRANCH_LENGTH, BatchPlan
 from infinipot_ros.roomworld.training.pool import ScenePool
-from infinipot_ros.roomworld.training.streams import Stream, draw_stream, kinds_before
+from infinipot_ros.roomworld.training.streams import Stream, draw_stream, history_labels
+from infinipot_ros.roomworld.training.thinning import shows_object, survivors, thinned
 from infinipot_ros.roomworld.vocabulary import KINDS, QUESTION_KINDS, SYSTEM_PROMPT
 
-BRANCH_LENGTH = 12
-"""Tokens of the longest question with its answer."""
 _NO_MARK_SHARE = 0.1
 _OTHER_SYSTEM_SHARE = 0.15
-_TRAILING = {"in", "on", "now"}
-_BLOCKED = -1e9
 
 
 class Batch(NamedTuple):
     """Streams of one length; q questions each, most of them about an earlier moment."""
 
     video: Tensor
-    """float16 [b, T * 9, hidden], vision tokens."""
+    """float16 [b, n, hidden], vision tokens."""
     ids: Tensor
-    """int64 [b, prefix + T * 9 + q * BRANCH_LENGTH]; unused at video tokens."""
+    """int64 [b, prefix + n + q * BRANCH_LENGTH]; unused at video tokens."""
     positions: Tensor
     """int64 [3, b, s]"""
+    shared_mask: Tensor
+    """float32 [b, 1, prefix + n, prefix + n], additive."""
     branch_mask: Tensor
-    """float32 [b, 1, q * BRANCH_LENGTH, s], additive."""
+    """float32 [b, g, m, prefix + n + m], additive: questions attend in g groups of m tokens."""
     answer_ids: Tensor
     """int64 [b, q], -1 where a stream has fewer questions."""
     answer_at: Tensor
@@ -43,27 +51,17 @@ class Batch(NamedTuple):
     """int64 [b, q], index of the word that the question is about."""
     question_end_at: Tensor
     """int64 [b, q], index of the question's last token."""
+    named: Tensor
+    """int64 [b, q, 3], ids of the words for kind, colour and room by which the question names its
+    last thing, -1 where it does without."""
+    facts: Tensor
+    """int64 [b, q, 4 + kinds], what was seen of that thing, see `facts_about`."""
     kinds: Tensor
     """int64 [b, q], index into QUESTION_KINDS."""
     history: Tensor
-    """int8 [b, T * 9, kinds], see `kinds_before`."""
+    """int8 [b, n, kinds + 2], see `history_labels`."""
     prefix: int
     """Number of tokens before the video."""
-
-
-class BatchPlan(NamedTuple):
-    """What one batch is drawn from; together with the pool it decides the batch entirely."""
-
-    seed: tuple[int, ...]
-    n_streams: int
-    n_steps: int
-    n_questions: int
-    kind_weights: tuple[float, ...]
-    gap_share: float
-    max_position_span: int
-    evicted_share: float
-    training: bool
-    """False: the default system prompt, every question with its mark, asked at the stream's end."""
 
 
 class BatchBuilder:
@@ -78,7 +76,7 @@ class BatchBuilder:
         """Draw the batch of `plan`."""
         rng = np.random.default_rng(plan.seed)
         opening = self._opening(rng, plan.training)
-        prefix, n_video = len(opening), plan.n_steps * TOKENS_PER_STEP
+        prefix, n_video = len(opening), plan.n_tokens
         shared = prefix + n_video
         size = shared + plan.n_questions * BRANCH_LENGTH
         b, q = plan.n_streams, plan.n_questions
@@ -89,17 +87,23 @@ class BatchBuilder:
         positions[:, :, :prefix] = np.arange(prefix)
         answer_ids = np.full((b, q), -1, np.int64)
         answer_at, referent_at, end_at, kinds, visible_to = np.zeros((5, b, q), np.int64)
-        history = np.empty((b, n_video, len(KINDS)), np.int8)
+        named = np.full((b, q, 3), -1, np.int64)
+        facts = np.full((b, q, N_FACTS), -1, np.int64)
+        history = np.empty((b, n_video, len(KINDS) + 2), np.int8)
         kept = np.ones((b, shared), bool)
+        log_weights = np.zeros((b, shared), np.float32)
         for row in range(b):
-            stream = draw_stream(rng, self._pool, plan.n_steps)
-            video[row] = self._pool.tokens[stream.scenes, stream.views].reshape(n_video, -1)
-            history[row] = kinds_before(self._pool, stream)
-            times = prefix + _step_positions(rng, plan)
-            positions[:, row, prefix:shared] = _video_positions(times, prefix)
+            stream = self._stream(rng, plan)
+            tokens, log_weights[row, prefix:] = thinned(rng, self._pool, stream, plan)
+            video[row] = self._pool.tokens[stream.scenes, stream.views].reshape(
+                -1, video.shape[-1]
+            )[tokens]
+            history[row] = history_labels(self._pool, stream)[tokens]
+            times = prefix + step_positions(rng, plan)
+            positions[:, row, prefix:shared] = video_positions(times, prefix)[:, tokens]
             if rng.random() < plan.evicted_share:
-                kept[row, prefix:] = _survivors(rng, self._pool, stream)
-            for column, (step, question) in enumerate(self._questions(rng, stream, plan)):
+                kept[row, prefix:] = survivors(rng, self._pool, stream)[tokens]
+            for column, (step, question, known) in enumerate(self._questions(rng, stream, plan)):
                 start = shared + column * BRANCH_LENGTH
                 branch, about, end = self._branch(rng, question, plan.training)
                 ids[row, start : start + len(branch)] = branch
@@ -108,8 +112,13 @@ class BatchBuilder:
                 answer_at[row, column] = start + len(branch) - 1
                 referent_at[row, column] = start + about
                 end_at[row, column] = start + end
+                name = naming_of(question)
+                named[row, column] = [self._ids.get(word, -1) for word in name]
+                facts[row, column] = facts_about(name, known)
                 kinds[row, column] = QUESTION_KINDS.index(question.kind)
-                visible_to[row, column] = prefix + (step + 1) * TOKENS_PER_STEP
+                visible_to[row, column] = prefix + int(
+                    np.searchsorted(tokens, (step + 1) * TOKENS_PER_STEP)
+                )
                 text_from = max(int(times[step]), prefix + TOKEN_GRID - 1) + 1
                 positions[:, row, start : start + BRANCH_LENGTH] = text_from + np.arange(
                     BRANCH_LENGTH
@@ -119,15 +128,25 @@ class BatchBuilder:
             video=as_tensor(video),
             ids=as_tensor(ids),
             positions=as_tensor(positions),
-            branch_mask=_branch_mask(visible_to, kept, q),
+            shared_mask=shared_mask(log_weights),
+            branch_mask=branch_mask(visible_to, kept, log_weights, q),
             answer_ids=as_tensor(answer_ids),
             answer_at=as_tensor(answer_at),
             referent_at=as_tensor(referent_at),
             question_end_at=as_tensor(end_at),
+            named=as_tensor(named),
+            facts=as_tensor(facts),
             kinds=as_tensor(kinds),
             history=as_tensor(history),
             prefix=prefix,
         )
+
+    def _stream(self, rng: np.random.Generator, plan: BatchPlan) -> Stream:
+        """Draw a stream whose object tokens find room; a stream that is not thinned always does."""
+        stream = draw_stream(rng, self._pool, plan.n_steps)
+        while np.count_nonzero(shows_object(self._pool, stream)) > plan.n_tokens:
+            stream = draw_stream(rng, self._pool, plan.n_steps)
+        return stream
 
     def _opening(self, rng: np.random.Generator, training: bool) -> list[int]:
         system = [self._ids[word] for word in SYSTEM_PROMPT.split()]
@@ -147,9 +166,6 @@ class BatchBuilder:
     ) -> tuple[list[int], int, int]:
         """Return a question's tokens, and the places of its referent and of its last token."""
         words = question.text.split()
-        about = len(words) - 2
-        if words[about] in _TRAILING:
-            about -= 1
         if training and rng.random() < _NO_MARK_SHARE:
             words = words[:-1]
         i = self._ids
@@ -157,79 +173,26 @@ class BatchBuilder:
             i["<|vision_end|>"], *(i[word] for word in words), i["<|im_end|>"],
             i["<|im_start|>"], i["assistant"],
         ]  # fmt: skip
-        return branch, 1 + about, len(words)
+        return branch, 1 + question.referent, len(words)
 
     def _questions(
         self, rng: np.random.Generator, stream: Stream, plan: BatchPlan
-    ) -> list[tuple[int, Question]]:
+    ) -> list[tuple[int, Question, Knowledge]]:
         weights = np.asarray(plan.kind_weights)
         last = plan.n_steps - 1
         moments = [last, *rng.integers(0, plan.n_steps, 5)] if plan.training else [last]
-        asked: list[tuple[int, Question]] = []
+        known = {step: stream.knowledge(int(step)) for step in moments}
+        asked: list[tuple[int, Question, Knowledge]] = []
         for kind in rng.choice(
             len(QUESTION_KINDS), 4 * plan.n_questions, p=weights / weights.sum()
         ):
             step = int(moments[int(rng.integers(len(moments)))])
-            question = make_question(QUESTION_KINDS[kind], rng, stream.knowledge(step))
+            question = make_question(QUESTION_KINDS[kind], rng, known[step], TRAINED)
             if question is not None:
-                asked.append((step, question))
+                asked.append((step, question, known[step]))
             if len(asked) == plan.n_questions:
                 break
         return asked
-
-
-def _step_positions(rng: np.random.Generator, plan: BatchPlan) -> NDArray[np.int64]:
-    """Return increasing temporal positions of the steps, with random gaps in some streams."""
-    n = plan.n_steps
-    if rng.random() >= plan.gap_share:
-        return np.arange(n)
-    widest = max(n + 1, plan.max_position_span)
-    span = np.exp(rng.uniform(np.log(n + 1), np.log(widest)))
-    shares = rng.gamma(float(rng.choice((0.3, 1.0, 10.0))), 1.0, n) + 0.02
-    intervals = np.maximum(1, np.round(shares / shares.sum() * span)).astype(np.int64)
-    start = int(rng.integers(20)) if rng.random() < 0.3 else 0
-    return start + np.concatenate([[0], np.cumsum(intervals[:-1])])
-
-
-def _video_positions(times: NDArray[np.int64], prefix: int) -> NDArray[np.int64]:
-    rows, columns = np.divmod(np.arange(TOKENS_PER_STEP), TOKEN_GRID)
-    return np.stack(
-        [
-            np.repeat(times, TOKENS_PER_STEP),
-            np.tile(prefix + rows, len(times)),
-            np.tile(prefix + columns, len(times)),
-        ]
-    )
-
-
-def _survivors(rng: np.random.Generator, pool: ScenePool, stream: Stream) -> NDArray[np.bool_]:
-    """Draw which video tokens survive an eviction: bool [T * 9].
-
-    One token of every object always survives, or the question would have no answer.
-    """
-    at_token = pool.kinds[stream.scenes, stream.views].reshape(-1)
-    kept = rng.random(at_token.shape) < rng.uniform(0.3, 0.9)
-    for sighting in stream.sightings:
-        tokens = np.flatnonzero(at_token == KINDS.index(sighting.kind))
-        kept[tokens[:1]] = True
-    return kept
-
-
-def _branch_mask(
-    visible_to: NDArray[np.int64], kept: NDArray[np.bool_], n_questions: int
-) -> Tensor:
-    """Let branch tokens see surviving tokens up to their moment, and their own branch so far."""
-    b, shared = kept.shape
-    size = shared + n_questions * BRANCH_LENGTH
-    before = np.arange(shared)[None, None] < visible_to[:, :, None]
-    allowed = np.zeros((b, n_questions, BRANCH_LENGTH, size), bool)
-    allowed[..., :shared] = (before & kept[:, None])[:, :, None]
-    causal = np.tril(np.ones((BRANCH_LENGTH, BRANCH_LENGTH), bool))
-    for column in range(n_questions):
-        start = shared + column * BRANCH_LENGTH
-        allowed[:, column, :, start : start + BRANCH_LENGTH] = causal
-    blocked = torch.from_numpy(~allowed.reshape(b, 1, n_questions * BRANCH_LENGTH, size))
-    return torch.zeros(blocked.shape).masked_fill_(blocked, _BLOCKED)
 
 
 def even_weights() -> Sequence[float]:

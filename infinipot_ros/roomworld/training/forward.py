@@ -7,6 +7,7 @@ question branches share one video prefix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ _PATCHES = PATCH_GRID**2
 
 
 def patchify(frames: Tensor) -> Tensor:
-    """Turn steps [n, 2, 84, 84, 3] uint8 into patches [n * 36, 1176] float32 in -1..1.
+    """Turn steps [n, 2, 120, 120, 3] uint8 into patches [n * 36, 2400] float32 in -1..1.
 
     Patches of one merged token follow one another: rows, columns, then rows and columns within it.
     """
@@ -49,7 +50,7 @@ def patchify(frames: Tensor) -> Tensor:
 
 
 def encode_steps(visual: Any, frames: Tensor) -> Tensor:
-    """Encode steps [n, 2, 84, 84, 3] uint8 with the vision tower: [n, 9, hidden]."""
+    """Encode steps [n, 2, 120, 120, 3] uint8 with the vision tower: [n, 9, hidden]."""
     n = frames.shape[0]
     kernel = visual.patch_embed.proj.weight
     x = F.linear(patchify(frames), kernel.view(kernel.shape[0], -1)).view(n, _PATCHES, -1)
@@ -76,22 +77,24 @@ def run_language_model(
     language_model: Any,
     embeddings: Tensor,
     positions: Tensor,
-    n_shared: int,
+    shared_mask: Tensor,
     branch_mask: Tensor,
-    tap_layer: int,
-) -> tuple[Tensor, Tensor]:
+    tap_layers: Sequence[int],
+) -> tuple[Tensor, list[Tensor]]:
     """Run shared video tokens and question branches together.
 
-    embeddings [b, s, hidden] in the dtype to compute in; positions int64 [3, b, s]; the first
-    `n_shared` tokens attend causally to one another, the others by the additive float32 mask
-    `branch_mask` [b, 1, s - n_shared, s]. Returns the final hidden states [b, s, hidden] and those
-    of the shared tokens after layer `tap_layer` [b, n_shared, hidden].
+    embeddings [b, s, hidden] in the dtype to compute in; positions int64 [3, b, s]; the first n
+    tokens are shared and attend by the additive float32 mask `shared_mask` [b, 1, n, n], the others
+    by `branch_mask` [b, g, m, n + m]: in g groups of m, which see the shared tokens and themselves,
+    but no other group. Returns the final hidden states [b, s, hidden] and those
+    after each of `tap_layers`, of the same shape.
     """
+    n_shared = shared_mask.shape[-1]
     x = embeddings
     b, s = x.shape[:2]
     dtype = x.dtype
     cos, sin = _rotary(language_model.rotary_emb, positions)
-    tapped = x[:, :n_shared]
+    tapped = []
     for index, layer in enumerate(language_model.layers):
         a = layer.self_attn
         heads, kv_heads = a.config.num_attention_heads, a.config.num_key_value_heads
@@ -105,9 +108,9 @@ def run_language_model(
         k = k.repeat_interleave(heads // kv_heads, 1)
         v = v.repeat_interleave(heads // kv_heads, 1)
         shared = F.scaled_dot_product_attention(
-            q[:, :, :n_shared], k[:, :, :n_shared], v[:, :, :n_shared], is_causal=True
+            q[:, :, :n_shared], k[:, :, :n_shared], v[:, :, :n_shared], attn_mask=shared_mask
         )
-        branches = F.scaled_dot_product_attention(q[:, :, n_shared:], k, v, attn_mask=branch_mask)
+        branches = _attend_in_groups(q, k, v, n_shared, branch_mask)
         mixed = torch.cat([shared, branches], 2).transpose(1, 2).reshape(b, s, -1).to(dtype)
         x = x + F.linear(mixed, a.o_proj.weight.to(dtype))
         h = _rms_norm(x, layer.post_attention_layernorm)
@@ -115,9 +118,28 @@ def run_language_model(
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).to(dtype)
         gate, up = F.linear(h, gate_up).chunk(2, -1)
         x = x + F.linear(F.silu(gate) * up, mlp.down_proj.weight.to(dtype))
-        if index == tap_layer:
-            tapped = x[:, :n_shared]
+        if index in tap_layers:
+            tapped.append(x)
     return _rms_norm(x, language_model.norm), tapped
+
+
+def _attend_in_groups(q: Tensor, k: Tensor, v: Tensor, n_shared: int, mask: Tensor) -> Tensor:
+    """Let the tokens behind the shared ones attend: [b, h, g * m, d]. See `run_language_model`."""
+    b, heads, _, dim = q.shape
+    groups, m = mask.shape[1:3]
+
+    def grouped(x: Tensor) -> Tensor:
+        own = x[:, :, n_shared:].view(b, heads, groups, m, dim).transpose(1, 2)
+        return own.reshape(b * groups, heads, m, dim)
+
+    def with_shared(x: Tensor) -> Tensor:
+        shared = x[:, None, :, :n_shared].expand(-1, groups, -1, -1, -1)
+        return torch.cat([shared.flatten(0, 1), grouped(x)], 2)
+
+    mixed = F.scaled_dot_product_attention(
+        grouped(q), with_shared(k), with_shared(v), attn_mask=mask.flatten(0, 1)[:, None]
+    )
+    return mixed.view(b, groups, heads, m, dim).transpose(1, 2).reshape(b, heads, groups * m, dim)
 
 
 def _rms_norm(x: Tensor, module: Any) -> Tensor:

@@ -1,9 +1,12 @@
 """Teach the language model to answer over pooled vision tokens, by a gated curriculum of lengths.
 
-Two auxiliary losses were decisive in trials. The answer is also predicted at the referent word and
+Auxiliary losses were decisive in trials. The answer is also predicted at the referent word and
 at the end of the question, which gives the look-up a short path to learn (colour questions stuck at
-0.60 without it). Object tokens of the third layer predict which kinds came before them, which makes
-the order of events available to later layers (order questions stuck at chance without it).
+0.60 without it). Object tokens of the third layer predict which kinds came before them and in which
+other room the same object was, those of the fourth how many kinds came, which makes order, number
+and moves available to later layers (order questions stuck at chance without it). After the first
+layer the last word of a name ("red cup", "cup in the kitchen") carries the words before it, so that
+the layers behind it find what has all of these properties.
 """
 
 from __future__ import annotations
@@ -16,27 +19,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from infinipot_ros.roomworld.training.architecture import TOKENS_PER_STEP
-from infinipot_ros.roomworld.training.batches import (
-    BRANCH_LENGTH,
-    Batch,
-    BatchBuilder,
-    BatchPlan,
-    even_weights,
-)
+from infinipot_ros.roomworld.training.architecture import TOKENS_PER_STEP, aim_heads
+from infinipot_ros.roomworld.training.batches import Batch, BatchBuilder, even_weights
 from infinipot_ros.roomworld.training.config import LanguagePlan, TrainConfig
 from infinipot_ros.roomworld.training.forward import run_language_model
 from infinipot_ros.roomworld.training.journal import Journal
+from infinipot_ros.roomworld.training.plans import BRANCH_LENGTH, BatchPlan
 from infinipot_ros.roomworld.training.pool import ScenePool
-from infinipot_ros.roomworld.vocabulary import KINDS, MAX_OBJECTS, QUESTION_KINDS
+from infinipot_ros.roomworld.training.side_tasks import (
+    FactsTask,
+    HistoryTask,
+    naming_loss,
+    state_at,
+)
+from infinipot_ros.roomworld.vocabulary import KINDS, QUESTION_KINDS
 
 _BATCH_STREAM, _LENGTH_STREAM, _VALIDATION_STREAM = 30, 31, 32
 _PREFETCHED = 3
-_ORDER_KINDS = ("first", "last", "before", "after")
+_AIM = 1.2
+_SLOW_KINDS = ("first", "last", "before", "after", "count", "where_before")
 _TYPICAL_PREFIX = 11
 _QUESTIONS_AT_LENGTH = {1: 8, 2: 8, 4: 12, 8: 16}
+_THIN_FROM = 12
+_DILUTE_FROM = 3
 
 
 class _Scores(NamedTuple):
@@ -57,13 +64,12 @@ class LanguageStage:
         self._model = model
         self._words = model.get_input_embeddings().weight
         hidden = self._words.shape[1]
-        self._history_head = nn.Linear(hidden, len(KINDS) + MAX_OBJECTS + 1)
-        nn.init.zeros_(self._history_head.weight)
-        nn.init.zeros_(self._history_head.bias)
+        self._history, self._facts = HistoryTask(hidden), FactsTask(hidden)
         # The word embeddings belong to the language model; its head is tied to them.
         trained = [
             *model.model.language_model.parameters(),
-            *self._history_head.parameters(),
+            *self._history.parameters(),
+            *self._facts.parameters(),
         ]
         self._trained = trained
         self._optimizer = torch.optim.AdamW(
@@ -96,7 +102,8 @@ class LanguageStage:
         """Return what a checkpoint must hold beside the model."""
         return {
             "optimizer": self._optimizer.state_dict(),
-            "history_head": self._history_head.state_dict(),
+            "history": self._history.state_dict(),
+            "facts": self._facts.state_dict(),
             "step": self.step,
             "done": self.done,
             "passed": self.passed,
@@ -114,7 +121,8 @@ class LanguageStage:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self._optimizer.load_state_dict(state["optimizer"])
-        self._history_head.load_state_dict(state["history_head"])
+        self._history.load_state_dict(state["history"])
+        self._facts.load_state_dict(state["facts"])
         self.step, self.done, self.passed = state["step"], state["done"], state["passed"]
         self.final_accuracy = state["final_accuracy"]
         self._length_index, self._since = state["length_index"], state["since"]
@@ -124,6 +132,9 @@ class LanguageStage:
 
     def prepare(self, pool: ScenePool, held_out: ScenePool) -> None:
         """Take the scenes to train on and those to be judged on."""
+        if self.step == 0:
+            kinds = self._words[[self._word_ids[kind] for kind in KINDS]].detach()
+            aim_heads(self._model, kinds, self._plan.history_layer + 1, _AIM)
         self._builder = BatchBuilder(pool, self._word_ids)
         self._judge = BatchBuilder(held_out, self._word_ids)
 
@@ -185,6 +196,8 @@ class LanguageStage:
                 gap_share=0.0,
                 max_position_span=self._plan.max_position_span,
                 evicted_share=0.0,
+                thinned=1.0,
+                longest=n_steps,
                 training=False,
             )
             scores = self._score(self._judge.draw(plan), torch.float32, training=False)
@@ -197,7 +210,7 @@ class LanguageStage:
     def _open_next(self, accuracy: dict[str, float]) -> None:
         plan = self._plan
         last = self._length_index == len(plan.lengths) - 1
-        unordered = [value for kind, value in accuracy.items() if kind not in _ORDER_KINDS]
+        unordered = [value for kind, value in accuracy.items() if kind not in _SLOW_KINDS]
         if last:
             # The rate falls only when every kind, those about order too, is learnt.
             ready = float(np.mean(list(accuracy.values()))) >= plan.steady_accuracy
@@ -252,7 +265,10 @@ class LanguageStage:
             plan.questions_per_stream,
             next((n for most, n in _QUESTIONS_AT_LENGTH.items() if n_steps <= most), 10**9),
         )
-        tokens = _TYPICAL_PREFIX + n_steps * TOKENS_PER_STEP + n_questions * BRANCH_LENGTH
+        thin = n_steps >= _THIN_FROM and rng.random() < plan.thinned_share
+        thinned = plan.thinned_to if thin else 1.0
+        video = round(thinned * n_steps * TOKENS_PER_STEP)
+        tokens = _TYPICAL_PREFIX + video + n_questions * BRANCH_LENGTH
         full_length = self._length_index == len(plan.lengths) - 1
         return BatchPlan(
             seed=(self._config.seed, _BATCH_STREAM, step),
@@ -263,6 +279,8 @@ class LanguageStage:
             gap_share=plan.gap_share,
             max_position_span=plan.max_position_span,
             evicted_share=plan.evicted_share if full_length else 0.0,
+            thinned=thinned,
+            longest=plan.longest if self._length_index >= _DILUTE_FROM else n_steps,
             training=True,
         )
 
@@ -290,51 +308,35 @@ class LanguageStage:
             self._model.model.language_model,
             embedded,
             batch.positions,
-            shared,
+            batch.shared_mask,
             batch.branch_mask,
-            plan.history_layer,
+            (plan.naming_layer, plan.history_layer, plan.history_layer + 1),
         )
         asked = batch.answer_ids >= 0
         answers = batch.answer_ids[asked]
-        logits = F.linear(_at(hidden, batch.answer_at, asked), words)
-        ends = F.linear(_at(hidden, batch.answer_at + 1, asked), words)
+        logits = F.linear(state_at(hidden, batch.answer_at, asked), words)
+        ends = F.linear(state_at(hidden, batch.answer_at + 1, asked), words)
         end_ids = torch.full_like(answers, self._word_ids["<|im_end|>"])
         loss = 0.5 * (F.cross_entropy(logits, answers) + F.cross_entropy(ends, end_ids))
         if training:
             early = F.cross_entropy(
-                F.linear(_at(hidden, batch.referent_at, asked), words), answers
-            ) + F.cross_entropy(F.linear(_at(hidden, batch.question_end_at, asked), words), answers)
+                F.linear(state_at(hidden, batch.referent_at, asked), words), answers
+            ) + F.cross_entropy(
+                F.linear(state_at(hidden, batch.question_end_at, asked), words), answers
+            )
             loss = loss + plan.referent_weight * early
-            history = self._history_loss(tapped[:, batch.prefix :], batch.history)
+            video = slice(batch.prefix, shared)
+            history = self._history(tapped[1][:, video], tapped[2][:, video], batch.history)
             loss = loss + plan.history_weight * history
+            naming = naming_loss(words, tapped[0], batch, self._word_ids)
+            loss = loss + plan.naming_weight * naming
+            loss = loss + plan.facts_weight * self._facts(tapped[2], batch)
         right = (logits.argmax(-1) == answers) & (ends.argmax(-1) == end_ids)
         kinds = batch.kinds[asked]
         n = len(QUESTION_KINDS)
         return _Scores(
             loss, torch.bincount(kinds[right], minlength=n), torch.bincount(kinds, minlength=n)
         )
-
-    def _history_loss(self, tapped: Tensor, history: Tensor) -> Tensor:
-        """Predict at object tokens which kinds came earlier, and how many."""
-        things = (history >= 0).any(-1)
-        if not bool(things.any()):
-            return tapped.new_zeros(()).float()
-        labels = history[things].float()
-        state = F.rms_norm(tapped[things].float(), (tapped.shape[-1],))
-        predicted = self._history_head(state)
-        each, number = predicted[:, : len(KINDS)], predicted[:, len(KINDS) :]
-        counted = F.cross_entropy(number, (labels > 0).sum(-1).clamp(max=MAX_OBJECTS))
-        asked = (labels >= 0).float()
-        named = F.binary_cross_entropy_with_logits(
-            each, labels.clamp(min=0), reduction="none", pos_weight=torch.tensor(3.0)
-        )
-        return 0.25 * counted + (named * asked).sum() / asked.sum().clamp(min=1)
-
-
-def _at(hidden: Tensor, index: Tensor, asked: Tensor) -> Tensor:
-    """Pick the states [n, hidden] in float32 at `index` [b, q] where `asked`."""
-    chosen = hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
-    return chosen[asked].float()
 
 
 def _by_kind(correct: Tensor, asked: Tensor) -> dict[str, float]:

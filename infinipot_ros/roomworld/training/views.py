@@ -6,6 +6,7 @@ arriving or leaving, or an object that comes or goes in between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -13,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infinipot_ros.roomworld.camera import CameraMotion, expose
-from infinipot_ros.roomworld.scenes import IMAGE_SIZE, Scene, panorama, random_scene
+from infinipot_ros.roomworld.people import Person
+from infinipot_ros.roomworld.scenes import (
+    IMAGE_SIZE,
+    Scene,
+    SceneObject,
+    panorama,
+    random_look,
+)
 from infinipot_ros.roomworld.training.architecture import TOKEN_GRID, TOKENS_PER_STEP
 from infinipot_ros.roomworld.vocabulary import COLORS, CORRIDOR, KINDS
 
@@ -23,6 +31,9 @@ NO_KIND = len(KINDS)
 IGNORE = -1
 """Label of a token that shows a part of an object which belongs to another token."""
 _REPEATED_SHARE = 0.15
+_MOTION_SHARES = {"walk": 0.55, "still": 0.15, "hand": 0.3}
+_CROWDED = 3
+_PEOPLE_SHARE, _CROWDED_PEOPLE_SHARE = 0.06, 0.25
 
 
 class View(IntEnum):
@@ -44,6 +55,7 @@ class View(IntEnum):
 
 DWELLS = (View.DWELL_A, View.DWELL_B, View.DWELL_C)
 WITHOUTS = (View.WITHOUT_A, View.WITHOUT_B)
+LEAVING = (View.LEAVE, View.LEAVE_WITHOUT)
 CLEAR = (View.SETTLE, *DWELLS)
 """Views that show the whole scene in both frames."""
 _LACKING = (*WITHOUTS, View.ARRIVE_WITHOUT, View.LEAVE_WITHOUT)
@@ -53,7 +65,7 @@ class Photograph(NamedTuple):
     """One step of a scene and its labels."""
 
     frames: NDArray[np.uint8]
-    """[2, 84, 84, 3]"""
+    """[2, 120, 120, 3]"""
     kinds: NDArray[np.int8]
     """[9], index into KINDS, NO_KIND or IGNORE."""
     colors: NDArray[np.int8]
@@ -66,11 +78,14 @@ class Photographer:
     def __init__(self, scene: Scene, rng: np.random.Generator) -> None:
         self._scene = scene
         self._rng = rng
-        self._motion = CameraMotion.draw(rng)
+        style = rng.choice(list(_MOTION_SHARES), p=list(_MOTION_SHARES.values()))
+        self._motion = CameraMotion.draw(rng, str(style))
         self._length = int(rng.integers(3000, 6001))
         self._full = panorama(scene)
         self._without = panorama(scene, scene.objects[:1]) if scene.objects else self._full
-        self._corridor = panorama(random_scene(rng, CORRIDOR, 0))
+        self._corridor = panorama(Scene(CORRIDOR, (), random_look(rng)))
+        crowded = len(scene.objects) >= _CROWDED
+        self._people_share = _CROWDED_PEOPLE_SHARE if crowded else _PEOPLE_SHARE
 
     def take(self, view: View) -> Photograph:
         """Take one view at a random moment that fits it."""
@@ -91,8 +106,7 @@ class Photographer:
             second_image = self._without if view == View.VANISH else here
             pair = [self._shoot(first_image, time), self._shoot(second_image, second)]
         shown = self._scene.objects[1:] if view in _LACKING else self._scene.objects
-        pan = self._motion.pan(time, self._length - time)
-        kinds, colors = _label(Scene(self._scene.room, shown, 0), pan)
+        kinds, colors = _label(shown)
         return Photograph(np.stack(pair), kinds, colors)
 
     def _moment(self, view: View) -> int:
@@ -106,26 +120,29 @@ class Photographer:
         return int(self._rng.integers(FRAME_INTERVAL_MS, last))
 
     def _shoot(self, painted: NDArray[np.float32], time: int) -> NDArray[np.uint8]:
-        pan = self._motion.pan(time, self._length - time)
-        return expose(painted, pan, self._motion.light(time), self._rng)
+        passing = self._rng.random() < self._people_share
+        person = Person.draw(self._rng, IMAGE_SIZE) if passing else None
+        until = self._length - time
+        return expose(painted, self._motion, time, until, self._rng, person)
 
 
-def _label(scene: Scene, pan: float) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-    """Label the tokens: an object belongs to the token under its centre in the centred image."""
+def _label(things: Sequence[SceneObject]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Label the tokens: an object belongs to the token under its centre in the centred image.
+
+    Tokens that its edge reaches far into belong to nobody.
+    """
     cell = IMAGE_SIZE // TOKEN_GRID
     kinds = np.full((TOKEN_GRID, TOKEN_GRID), NO_KIND, np.int8)
     colors = np.full((TOKEN_GRID, TOKEN_GRID), IGNORE, np.int8)
     edges = np.arange(TOKEN_GRID) * cell
-    for thing in scene.objects:
+    for thing in things:
         half = thing.size / 2
-        x = thing.x - pan
-        wide = np.minimum(x + half, edges + cell) - np.maximum(x - half, edges)
+        wide = np.minimum(thing.x + half, edges + cell) - np.maximum(thing.x - half, edges)
         high = np.minimum(thing.y + half, edges + cell) - np.maximum(thing.y - half, edges)
         overlap = np.maximum(high, 0)[:, None] * np.maximum(wide, 0)[None]
-        kinds[overlap > 0.12 * thing.size**2] = IGNORE
-    for thing in scene.objects:
-        row = min(TOKEN_GRID - 1, thing.y // cell)
-        column = min(TOKEN_GRID - 1, max(0, thing.x // cell))
+        kinds[overlap > 0.08 * thing.size**2] = IGNORE
+    for thing in things:
+        row, column = (min(TOKEN_GRID - 1, max(0, at // cell)) for at in (thing.y, thing.x))
         kinds[row, column] = KINDS.index(thing.kind)
         colors[row, column] = list(COLORS).index(thing.color)
     return kinds.reshape(TOKENS_PER_STEP), colors.reshape(TOKENS_PER_STEP)

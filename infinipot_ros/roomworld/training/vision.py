@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from infinipot_ros.roomworld.scenes import random_scene
+from infinipot_ros.roomworld.scenes import random_room, random_scene, trained
 from infinipot_ros.roomworld.training.config import TrainConfig, VisionPlan
 from infinipot_ros.roomworld.training.forward import encode_steps
 from infinipot_ros.roomworld.training.journal import Journal
@@ -24,6 +24,8 @@ from infinipot_ros.roomworld.vocabulary import COLORS, CORRIDOR, KINDS, ROOMS, S
 
 _PLACES = (*ROOMS, CORRIDOR)
 _CHUNK = 200
+_OBJECT_SHARES = (0.08, 0.3, 0.22, 0.16, 0.12, 0.07, 0.05)
+"""Share of scenes with 0, 1, ... objects."""
 _TRAIN_STREAM, _VALIDATION_STREAM, _ORDER_STREAM = 10, 11, 12
 
 
@@ -31,7 +33,7 @@ class LabelledSteps(NamedTuple):
     """Steps and the labels of their tokens."""
 
     frames: Tensor
-    """uint8 [n, 2, 84, 84, 3]"""
+    """uint8 [n, 2, 120, 120, 3]"""
     kinds: Tensor
     """int8 [n, 9]"""
     colors: Tensor
@@ -228,9 +230,10 @@ def _draw_chunk(job: _Job) -> tuple[np.ndarray[Any, Any], ...]:
     rng = np.random.default_rng(job.seed)
     frames, kinds, colors, places, clear = [], [], [], [], []
     for _ in range(job.scenes):
-        n_objects = int(rng.choice(4, p=(0.08, 0.37, 0.27, 0.28)))
+        n_objects = int(rng.choice(len(_OBJECT_SHARES), p=_OBJECT_SHARES))
         corridor = n_objects == 0 and rng.random() < 0.3
-        scene = random_scene(rng, CORRIDOR if corridor else None, n_objects)
+        room = CORRIDOR if corridor else random_room(rng)
+        scene = random_scene(rng, room, n_objects, allowed=trained)
         photographer = Photographer(scene, rng)
         for _ in range(job.views):
             # Half of the views are the plain ones that a stream mostly consists of.
