@@ -15,13 +15,17 @@ _COMMANDS = {
     "ask": ("infinipot_ros.ros.ask", "ask a running node a question"),
     "camera": ("infinipot_ros.ros.camera", "publish RoomWorld, a video or a bag as a camera"),
     "demo": ("infinipot_ros.ros.demo", "camera, node and questions in one show"),
-    "bench": ("", "measure speed, compression or constancy"),
+    "bench": ("", "measure speed, compression, memory or constancy"),
 }
 _BENCHES = {
     "speed": ("infinipot_ros.bench.speed", "observe, time to first token, memory"),
     "compression": (
         "infinipot_ros.bench.compression",
         "InfiniPot-V's selection against a literal reading of its equations",
+    ),
+    "memory": (
+        "infinipot_ros.bench.memory",
+        "what each retention policy still remembers, by cap, delay and kind of stream",
     ),
     "soak": (
         "infinipot_ros.bench.soak",

@@ -25,9 +25,9 @@ from .base import PolicyError
 from .coreset import Coverage
 from .joint import Described, JointPolicy, Signal
 from .leverage import Rareness
-from .novelty import FirstSight, best_of_each_age
-from .parameters import check_integer, check_ratio
-from .similarity import on_grid, ranks
+from .novelty import MOST_BUCKETS, FirstSight, best_of_each_age
+from .parameters import MOST, check_integer, check_ratio
+from .similarity import blocks, on_grid, ranks
 from .topk import top_mask
 
 SIGNALS = ("cover", "change", "rare", "novel", "value")
@@ -46,13 +46,17 @@ class Change(Signal):
         f = f.where(sound.unsqueeze(-1), 0.0)
         squares = f.square().sum(-1, keepdim=True)
         recent = tokens.recent & sound
-        # A product with zeros and ones sums in the same order every time, a scatter does not.
-        same = (tokens.places.unsqueeze(1) == tokens.places[recent]).float()
-        count = same.sum(1, keepdim=True)
-        sums = same @ torch.cat([f[recent], squares[recent]], 1)
-        mean = sums / count.clamp_min(1)
-        distance = squares.squeeze(1) - 2 * (f * mean[:, :-1]).sum(1) + mean[:, -1]
-        return on_grid(distance.clamp_min(0.0)).where(count.squeeze(1) > 0, _UNLIKE)
+        places, present = tokens.places[recent], torch.cat([f[recent], squares[recent]], 1)
+        scores = torch.empty_like(squares.squeeze(1))
+        for part in blocks(len(scores), len(places), places.device):
+            # A product with zeros and ones sums in the same order every time, a scatter does not.
+            same = (tokens.places[part].unsqueeze(1) == places).float()
+            count = same.sum(1, keepdim=True)
+            mean = same @ present / count.clamp_min(1)
+            distance = squares[part, 0] - 2 * (f[part] * mean[:, :-1]).sum(1) + mean[:, -1]
+            found = on_grid(distance.clamp_min(0.0)).where(count.squeeze(1) > 0, _UNLIKE)
+            scores[part] = found
+        return scores
 
 
 class ValueNorm(Signal):
@@ -89,7 +93,7 @@ class Mixture(JointPolicy):
         super().__post_init__()
         for name in SIGNALS:
             check_ratio(name, getattr(self, name), closed=True)
-        check_integer("gap", self.gap, low=1)
+        check_integer("gap", self.gap, low=1, high=MOST)
         self._weights = {name: getattr(self, name) for name in SIGNALS if getattr(self, name)}
         if not self._weights:
             named = ", ".join(SIGNALS)
@@ -147,7 +151,7 @@ class Quota(Mixture):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        check_integer("buckets", self.buckets, low=0)
+        check_integer("buckets", self.buckets, low=0, high=MOST_BUCKETS)
         total = sum(self._weights.values())
         if total > 1 + 1e-6:
             raise PolicyError(

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from .joint import Described, JointPolicy, Signal
-from .parameters import check_integer
+from .parameters import MOST, check_integer
 from .similarity import ALONE, nearest, on_grid
 
 
@@ -70,7 +70,7 @@ class Coreset(JointPolicy):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        check_integer("gap", self.gap, low=1)
+        check_integer("gap", self.gap, low=1, high=MOST)
 
     def _make_signals(self) -> tuple[Signal, ...]:
         return (Coverage(self.gap),)

@@ -23,6 +23,8 @@ from .parameters import check_integer, check_ratio
 from .sketch import Sketch
 from .topk import check_keep, mask_to_slots, top_mask
 
+_MOST_NUMBERS = 4096  # of a descriptor: more costs memory and tells nothing more
+
 
 @dataclass(frozen=True)
 class Described:
@@ -76,7 +78,7 @@ class JointPolicy(CompressionPolicy):
         """Validate the parameters."""
         check_ratio("recent_ratio", self.recent_ratio, closed=False)
         check_ratio("value_share", self.value_share, closed=True)
-        check_integer("sketch_dim", self.sketch_dim, low=1)
+        check_integer("sketch_dim", self.sketch_dim, low=1, high=_MOST_NUMBERS)
 
     def check(self, *, max_tokens: int, target_tokens: int, tokens_per_step: int) -> None:
         """Refuse recent steps that alone exceed what a compression keeps; see the base class."""

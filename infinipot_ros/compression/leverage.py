@@ -6,11 +6,13 @@ With m and S the mean and covariance of the descriptors f (see `sketch.py`) of a
 
 What is common scores about 1, however large its variation is; what is rare scores high, wherever in
 the picture and whatever is in view at present. Scores are taken anew from S at each compression, S
-itself never forgets, and nothing is remembered of single tokens.
+itself never forgets, and nothing is remembered of single tokens: d * d sums, however long the
+stream. A broken token counts as one of zeros.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -70,7 +72,7 @@ class Leverage(JointPolicy):
         """Validate the parameters."""
         super().__post_init__()
         number = isinstance(self.ridge, (int, float)) and not isinstance(self.ridge, bool)
-        if not number or not 0 < self.ridge < float("inf"):
+        if not number or not 0 < self.ridge <= sys.float_info.max:
             raise PolicyError(f"ridge={self.ridge!r} is refused: choose a finite number above 0")
 
     def _make_signals(self) -> tuple[Signal, ...]:

@@ -10,7 +10,7 @@ that has come since is a reference, not only the present one. A room that was lo
 redundant even while the robot looks at another; an object that has not come back is not. Views need
 not be stored for that: the lowest score follows its token.
 
-With reach 0 and not lasting, this is TaR.
+With reach 0 and not lasting, this is TaR, but for scores rounded to a grid of 2**-12.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from .base import KEY_SPACES, CompressionPolicy, VideoTokens
 from .infinipot_v import Tar
 from .layout import Layout, recent_step_count
-from .parameters import check_choice, check_flag, check_integer, check_ratio
+from .parameters import MOST, check_choice, check_flag, check_integer, check_ratio
 from .similarity import on_grid
 from .smoothing import smooth_over_heads
 from .tar import UNLIKE, mean_unit_keys
@@ -57,7 +57,7 @@ class MultiTar(CompressionPolicy):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         check_ratio("recent_ratio", self.recent_ratio, closed=False)
-        check_integer("reach", self.reach, low=0)
+        check_integer("reach", self.reach, low=0, high=MOST)
         check_flag("lasting", self.lasting)
         check_choice("key_space", self.key_space, KEY_SPACES)
         check_ratio("smoothing", self.smoothing, closed=True)
@@ -106,7 +106,8 @@ class MultiTar(CompressionPolicy):
 def multi_tar_scores(tokens: VideoTokens, layout: Layout, *, reach: int, key_space: str) -> Tensor:
     """Return s_now(x) of every token, float32 [L, H, N]; see `MultiTar` for the parameters.
 
-    Temporaries are the keys of a layer and its products with the P mean keys of a head.
+    Temporaries: the keys of a layer in float32, and the products [H, N, P] of each with the P mean
+    keys of its head. An older token whose head has no recent view near scores UNLIKE.
     """
     scores = []
     near = _neighbours(layout.grid, reach, tokens.values.device)

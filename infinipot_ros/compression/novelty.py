@@ -24,9 +24,12 @@ import torch
 from torch import Tensor
 
 from .joint import Described, JointPolicy, Signal
-from .parameters import check_integer, check_ratio
+from .parameters import MOST, check_integer, check_ratio
 from .similarity import ALONE, nearest, on_grid
 from .topk import top_mask
+
+MOST_BUCKETS = 32
+"""The last of so many holds what is older than 2**31 steps, and that is nothing."""
 
 
 class FirstSight(Signal):
@@ -68,8 +71,8 @@ class Novelty(JointPolicy):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        check_integer("gap", self.gap, low=1)
-        check_integer("buckets", self.buckets, low=0)
+        check_integer("gap", self.gap, low=1, high=MOST)
+        check_integer("buckets", self.buckets, low=0, high=MOST_BUCKETS)
         check_ratio("bucket_share", self.bucket_share, closed=True)
 
     def _make_signals(self) -> tuple[Signal, ...]:
@@ -94,7 +97,7 @@ def best_of_each_age(
     last bucket all that are older.
 
     Args:
-        scores: [N], without NaN.
+        scores: [N], without NaN; -inf where a token is broken, which is never marked.
         chosen: bool [N].
         steps: int64 [N].
         buckets: how many, at least 1.
@@ -102,7 +105,7 @@ def best_of_each_age(
     """
     age = steps[-1] - steps + 1
     for bucket in range(buckets if each else 0):
-        inside = (age >= 1 << bucket) & ~chosen
+        inside = (age >= 1 << bucket) & ~chosen & (scores > -torch.inf)
         if bucket < buckets - 1:
             inside &= age < 2 << bucket
         best = top_mask(scores.where(inside, -torch.inf), min(each, scores.shape[-1]))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from .base import PolicyError
 
+MOST = 1_000_000
+"""Most steps or patches that a parameter may count: more means nothing, and must not overflow."""
+
 
 def check_ratio(name: str, value: object, *, closed: bool) -> None:
     """Refuse a value that is not a number in (0, 1), or in [0, 1] when `closed`."""
@@ -26,7 +29,10 @@ def check_flag(name: str, value: object) -> None:
         raise PolicyError(f"{name}={value!r} is refused: choose true or false")
 
 
-def check_integer(name: str, value: object, *, low: int) -> None:
-    """Refuse a value that is not a whole number of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise PolicyError(f"{name}={value!r} is refused: choose a whole number, {low} or more")
+def check_integer(name: str, value: object, *, low: int, high: int | None = None) -> None:
+    """Refuse a value that is not a whole number of at least `low`, and `high` at most."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and low <= value and (high is None or value <= high):  # type: ignore[operator]
+        return
+    where = f"{low} or more" if high is None else f"{low} to {high:,}"
+    raise PolicyError(f"{name}={value!r} is refused: choose a whole number, {where}")

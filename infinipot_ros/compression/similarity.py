@@ -11,7 +11,7 @@ ALONE = 2.0
 """Squared distance to assume of a token that has nothing to be compared with: a usual one."""
 
 _GRID = 1 << 12
-# Elements of a block of distances, the largest temporary.
+# Elements of a block of distances, the largest temporary: 8 MB, or 256 MB on an accelerator.
 _BLOCK_CPU = 1 << 21
 _BLOCK_ACCELERATOR = 1 << 26
 
@@ -31,7 +31,8 @@ def ranks(scores: Tensor) -> Tensor:
     return torch.searchsorted(ordered, scores.contiguous())
 
 
-def _blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slice]:
+def blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slice]:
+    """Cut `n_items` rows of `item_size` elements into slices of bounded size, or of one row."""
     limit = _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR
     length = max(1, limit // max(1, item_size))
     for start in range(0, n_items, length):
@@ -62,7 +63,7 @@ def nearest(features: Tensor, steps: Tensor, first: int, gap: int) -> tuple[Tens
     newer = features.new_full((n_tokens,), torch.inf)
     ends = torch.searchsorted(steps, steps[first:] - gap, right=True)
     slots = torch.arange(n_tokens, device=steps.device)
-    for block in _blocks(n_tokens - first, n_tokens, steps.device):
+    for block in blocks(n_tokens - first, n_tokens, steps.device):
         least, most = torch.stack(ends[block].aminmax()).tolist()
         if most == 0:
             continue

@@ -85,6 +85,13 @@ class EngineConfig:
                 f"min_pixels is {self.min_pixels}, above max_pixels {self.max_pixels}; "
                 "lower the first or raise the second"
             )
+        if not isinstance(self.policy, str):
+            raise ConfigError(f"policy is {self.policy!r}; it must be the name of one, a text")
+        if not isinstance(self.policy_params, Mapping):
+            raise ConfigError(
+                f"policy_params is {self.policy_params!r}; it must map names to values, "
+                "{} takes what the policy has by default"
+            )
         # A copy that nobody can change behind our back: the engine reads it on every reset.
         object.__setattr__(self, "policy_params", MappingProxyType(dict(self.policy_params)))
 

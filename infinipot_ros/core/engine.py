@@ -295,7 +295,13 @@ class StreamEngine:
         )
         if keep is not None and keep < cache.video_tokens:
             started = time.monotonic()
-            cache.retain(self._policy.select(self._view(per_step), keep))
+            try:
+                cache.retain(self._policy.select(self._view(per_step), keep))
+            except BaseException:
+                # The cache is whole, but what the policy remembers may be of tokens that it has
+                # let go, or has only half seen: better that it starts afresh.
+                self._policy.reset()
+                raise
             self._compressions += 1
             self._compress_ms = self._milliseconds_since(started)
         cache.ensure(incoming)

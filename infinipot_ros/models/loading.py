@@ -102,7 +102,10 @@ def _source(model: str) -> str:
         if not (folder / "config.json").is_file():
             raise ModelError(f"the embedded model's files are missing from {folder}; reinstall")
         return str(folder)
-    path = Path(model).expanduser()
+    try:
+        path = Path(model).expanduser()
+    except RuntimeError as error:  # ~somebody has no home
+        raise ModelError(f"model {model!r} cannot be found: {error}") from error
     # "org/name" is a hub id unless such a folder exists; anything else can only be a folder.
     looks_local = model.startswith((".", "/", "~")) or model.count("/") != 1
     if path.is_dir():

@@ -27,6 +27,13 @@ from infinipot_ros.compression.base import VideoTokens
         ("reservoir", {"seed": -1}, "seed=-1 is refused: choose a whole number, 0 or more"),
         ("recent", {"steps": 0}, "steps=0 is refused: choose a whole number, 1 or more"),
         ("recent", {"steps": 2.0}, "steps=2.0 is refused"),
+        ("coreset", {"gap": 10**30}, "gap=10+ is refused: choose a whole number, 1 to 1,000,000"),
+        ("blend", {"gap": 2**63}, "gap=.* is refused"),
+        ("multi_tar", {"reach": 10**30}, "reach=10+ is refused: .* 0 to 1,000,000"),
+        ("novelty", {"buckets": 33}, "buckets=33 is refused: choose a whole number, 0 to 32"),
+        ("quota", {"buckets": 70}, "buckets=70 is refused"),
+        ("leverage", {"sketch_dim": 10**13}, "sketch_dim=10+ is refused: .* 1 to 4,096"),
+        ("leverage", {"ridge": 10**400}, "ridge=10+ is refused: choose a finite number above 0"),
     ],
 )
 def test_refused_parameters(name, params, message):

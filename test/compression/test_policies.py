@@ -146,7 +146,7 @@ def test_what_is_not_finite_goes_first(make_store, name, params):
     store.values[:, :, -3] = torch.nan
     slots = make_policy(name, params, 0).select(store.view(), 96)
     assert_slots(slots, store, 96)
-    if name in ("infinipot_v", "tar", "van"):
+    if name not in ("uniform", "reservoir", "sliding_window", "recent"):  # these look at nothing
         assert not set(range(3, 60, 7)) & set(slots.flatten().tolist())
 
 

@@ -185,6 +185,17 @@ def test_blocks_do_not_change_the_nearest(monkeypatch):
         assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
 
 
+def test_blocks_do_not_alter_the_change(monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    features, steps = torch.randn(96, 8, generator=rng), torch.arange(96) // 12
+    places, norms = torch.arange(96) % 12, torch.ones(96)
+    view = Described(features, norms, steps, places, steps > 5, 0)
+    expected = Change().scores(view)
+    for size in (1, 100, 1000):
+        monkeypatch.setattr(similarity, "_BLOCK_CPU", size)
+        assert torch.allclose(Change().scores(view), expected, atol=CLOSE)
+
+
 def test_distances_stay_within_a_block(monkeypatch):
     """The largest temporary is a block of distances, not new tokens times stored ones."""
     sizes = []
@@ -247,3 +258,10 @@ def test_ages_are_counted_in_powers_of_two():
     protected[-2:] = True
     chosen = best_of_each_age(scores, protected, steps, buckets=3, each=1)
     assert (20 - steps[chosen]).tolist() == [20, 3, 2, 1]
+
+
+def test_a_broken_token_is_not_the_best_of_its_age():
+    scores = torch.tensor([-torch.inf, -torch.inf, 1.0, -torch.inf])
+    nothing = torch.zeros(4, dtype=torch.bool)
+    chosen = best_of_each_age(scores, nothing, torch.arange(4), buckets=2, each=2)
+    assert chosen.tolist() == [False, False, True, False]
