@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import os
+import signal
+import subprocess
+import sys
+import time
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +20,7 @@ from infinipot_ros.bench.memory import command, options
 from infinipot_ros.bench.memory.answers import ALL, Answers
 from infinipot_ros.bench.memory.figures import accuracies, best, pairs
 from infinipot_ros.bench.memory.plan import Size
-from infinipot_ros.bench.memory.pool import run_jobs
+from infinipot_ros.bench.memory.pool import Terminated, run_jobs
 from infinipot_ros.bench.memory.worker import Record
 from infinipot_ros.roomworld.evaluate import wilson
 
@@ -140,6 +146,11 @@ def test_nothing_complete_is_no_figures(capsys, monkeypatch):
         (["--regimes", "patrol,space"], "--regimes names 'space'; choose from patrol, watch"),
         (["--caps", "1/4,most"], "--caps names 'most'; give fractions"),
         (["--caps", "1/0"], "--caps names '1/0'"),
+        (["--caps", "1e99999999"], "--caps names '1e99999999'; give fractions"),
+        (["--streams", "10001"], "--streams is 10001; choose 10000 or fewer"),
+        (["--out", ""], "--out is empty"),
+        (["--out", "~nobody_of_this_name/x"], "--out ~nobody_of_this_name/x cannot be made"),
+        (["--model", "~nobody_of_this_name/x"], "cannot be found"),
         (["--caps", "2"], "--caps names 2; choose shares from 1/8"),
         (["--caps", "1/64"], "(4 of 32 steps) to below 1"),
         (["--streams", "1"], "--streams is 1; choose 2 or more"),
@@ -168,6 +179,27 @@ def test_a_file_in_the_way_of_the_folder_is_named(tmp_path, capsys):
     assert "cannot be made: Not a directory" in capsys.readouterr().err
 
 
+def test_a_folder_in_the_way_of_a_file_is_named(tmp_path, capsys):
+    (tmp_path / "memory_of_another").mkdir()
+    (tmp_path / "memory.csv").mkdir()
+    assert run("--out", str(tmp_path)) == 2
+    assert "memory.csv cannot be overwritten; choose another" in capsys.readouterr().err
+
+
+def test_files_are_written_though_nobody_reads_the_tables(tmp_path, monkeypatch):
+    def closed(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(command, "_show", closed)
+    only = ["--policy", "recent", "--regimes", "watch", "--workers", "1"]
+    only += ["--device", "auto", "--caps", "15/16"]  # too large for a later question
+    assert run(*only, "--out", str(tmp_path)) == 1
+    assert {path.name for path in tmp_path.iterdir()} == FILES - {"memory_by_delay.png"}
+    text = (tmp_path / "memory.md").read_text(encoding="utf-8")
+    assert "memory_by_cap.png" in text
+    assert "memory_by_delay.png" not in text
+
+
 def test_help_explains_the_options(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "memory", "--help"])
@@ -192,6 +224,62 @@ def test_a_process_that_is_killed_is_reported():
     finished = run_jobs(os._exit, [9, 9], 2, "job")
     assert finished.results == {}
     assert "a worker process was killed" in str(finished.stopped_by)
+
+
+def terminate_at_two(number):
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return number
+
+
+def test_sigterm_ends_the_run_and_keeps_what_was_done():
+    before = signal.getsignal(signal.SIGTERM)
+    finished = run_jobs(terminate_at_two, [0, 1, 2, 3], 1, "job")
+    assert finished.results == {0: 0, 1: 1}
+    assert isinstance(finished.stopped_by, Terminated)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+_PARENT = """
+import sys, time
+sys.path[:0] = {path!r}
+from infinipot_ros.bench.memory.pool import run_jobs
+if __name__ == "__main__":
+    run_jobs(time.sleep, [600, 600], 2, "job")
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_its_parent(sign, tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT.format(path=sys.path), encoding="utf-8")
+    parent = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+    try:
+        wait_for(lambda: len(workers_of(parent.pid)) == 2)
+        parent.send_signal(sign)
+        parent.wait(20)
+        wait_for(lambda: not workers_of(parent.pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def workers_of(group):
+    """Return the running worker processes of a process group."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, pgid = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(pgid) == group and state != "Z":
+                found += ["spawn_main" in (folder / "cmdline").read_text()]
+    return [one for one in found if one]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # -- counting --------------------------------------------------------------------------------

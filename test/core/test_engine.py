@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from infinipot_ros.compression import POLICIES
+from infinipot_ros.compression import POLICIES, make_policy
 from infinipot_ros.core import EngineConfig, StreamEngine
 from infinipot_ros.core.cache import SlabCache
 
@@ -134,6 +134,37 @@ def test_a_failed_block_leaves_no_half_of_itself(adapter, stream, monkeypatch, b
     stream(twin, 8, start=before)
     assert torch.equal(engine.cache.video_keys, twin.cache.video_keys)
     assert engine.ask(QUESTION).text == twin.ask(QUESTION).text
+
+
+@pytest.mark.parametrize("failing", ["retain", "select"])
+@pytest.mark.parametrize("policy", sorted(set(CAPPED) - {"recent"}))  # keeps fewer, knows nothing
+def test_a_compression_that_fails_leaves_no_wrong_memory(
+    adapter, stream, policy, failing, monkeypatch
+):
+    """What a policy remembers of tokens must fit the tokens that are stored."""
+    engine = StreamEngine(adapter, EngineConfig(policy=policy, max_tokens=96))
+    stream(engine, 40)
+    owner = engine.cache if failing == "retain" else engine._policy
+    genuine = getattr(owner, failing)
+
+    def broken(*args):
+        if failing == "select":
+            genuine(*args)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(owner, failing, broken)
+    before = engine.cache.video_keys.clone()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            stream(engine, 8, start=40)
+    monkeypatch.setattr(owner, failing, genuine)
+    assert torch.equal(engine.cache.video_keys, before)
+    fresh = make_policy(policy, {}, engine.config.seed)
+    expected = fresh.select(engine._view(6), 72)
+    kept = engine.cache.steps.long().gather(-1, expected)
+    stream(engine, 8, start=40)
+    assert torch.equal(engine.cache.steps[..., :72].long(), kept)
+    stream(engine, 40, start=48)
 
 
 def test_a_cache_that_cannot_grow_stays_whole(adapter, stream, monkeypatch):

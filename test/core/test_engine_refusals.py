@@ -18,6 +18,8 @@ from infinipot_ros.core import ConfigError, EngineConfig, FrameError, StreamEngi
         ({"policy": "magic"}, "magic.*infinipot_v"),
         ({"policy_params": {"tar_ratio": 2.0}}, "tar_ratio.*2.0"),
         ({"policy_params": {"colour": 1}}, "colour"),
+        ({"policy_params": None}, "policy_params is None; it must map names to values"),
+        ({"policy": ["tar"]}, r"policy is \['tar'\]; it must be the name of one"),
         ({"retain_ratio": 1.0}, r"retain_ratio is 1.0; it must lie inside \(0, 1\)"),
         ({"retain_ratio": 0}, r"retain_ratio is 0"),
         ({"retain_ratio": float("nan")}, "retain_ratio is nan"),

@@ -204,7 +204,7 @@ def test_the_option_takes_only_what_can_be_drawn_and_written(tmp_path):
     }.items():
         with pytest.raises(argparse.ArgumentTypeError, match=message):
             plot_file(str(tmp_path / name))
-    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: .*home"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"cannot be written: .*home"):
         plot_file("~nobody_of_this_name/plot.png")
 
 
