@@ -24,7 +24,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--max-tokens", type=int, default=288, help="the cap M (288)")
-    parser.add_argument("--policy", default="infinipot_v", help="compression policy")
+    parser.add_argument("--policy", default="multi_tar", help="compression policy")
     parser.add_argument("--block-steps", type=int, default=4, help="steps of a block (4)")
     parser.add_argument("--fps", type=float, default=2.0, help="sampling rate (2)")
     parser.add_argument(

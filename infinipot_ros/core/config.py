@@ -40,7 +40,7 @@ class EngineConfig:
     """
 
     max_tokens: int = 4096
-    policy: str = "infinipot_v"
+    policy: str = "multi_tar"
     policy_params: Mapping[str, object] = field(default_factory=dict)
     retain_ratio: float = 0.75
     block_steps: int = 4

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=288, help="cap of the memory, tokens (%(default)s)"
     )
-    parser.add_argument("--policy", default="infinipot_v", help="compression (%(default)s)")
+    parser.add_argument("--policy", default="multi_tar", help="compression (%(default)s)")
     parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
     parser.add_argument(
         "--pace",

@@ -97,7 +97,7 @@ def status_line(status: MemoryStatus, elapsed_s: float) -> str:
         f"  {status.tokens_retained}/{status.tokens_cap} tokens"
         f" [{'#' * filled}{'.' * (_BAR - filled)}]"
         f"  {megabytes(status.bytes_used)}/{megabytes(status.bytes_cap)} MB"
-        f"  compressed {status.compressions}x"
+        f"  {status.compressions} compression{'' if status.compressions == 1 else 's'}"
     )
 
 

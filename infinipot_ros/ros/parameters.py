@@ -173,11 +173,11 @@ PARAMETERS: tuple[Parameter, ...] = (
         low=2,
         high=10_000_000,
     ),
-    Parameter("memory.policy", "infinipot_v", "compression policy, by name"),
+    Parameter("memory.policy", "multi_tar", "compression policy, by name"),
     Parameter(
         "memory.policy_params",
         [""],
-        "parameters of the policy as 'name=value', for example ['tar_ratio=0.5']",
+        "parameters of the policy as 'name=value', for example ['recent_ratio=0.125']",
     ),
     Parameter(
         "memory.retain_ratio",

@@ -152,7 +152,7 @@ def parse_policy_params(items: Sequence[str]) -> dict[str, object]:
         if not sign or not name.isidentifier():
             raise ConfigError(
                 f"parameter 'memory.policy_params' has {item!r}; write 'name=value', "
-                "for example 'tar_ratio=0.5'"
+                "for example 'recent_ratio=0.125'"
             )
         try:
             out[name] = ast.literal_eval(text)

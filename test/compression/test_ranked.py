@@ -223,11 +223,15 @@ def test_quota_gives_each_signal_its_share(make_store):
 @pytest.mark.parametrize(
     "name, params, message",
     [
-        ("novelty", {"gap": 0}, "gap=0 is refused: choose a whole number, 1 or more"),
+        ("novelty", {"gap": 0}, "gap=0 is refused: choose a whole number, 1 to 1,000,000"),
         ("novelty", {"buckets": -1}, "buckets=-1 is refused"),
         ("novelty", {"bucket_share": 1.1}, r"bucket_share=1.1 is refused: .* in \[0, 1\]"),
         ("multi_tar", {"smoothing": 2}, "smoothing=2 is refused"),
-        ("coreset", {"sketch_dim": 0}, "sketch_dim=0 is refused: choose a whole number, 1 or more"),
+        (
+            "coreset",
+            {"sketch_dim": 0},
+            "sketch_dim=0 is refused: choose a whole number, 1 to 4,096",
+        ),
         ("coreset", {"value_share": -0.1}, "value_share=-0.1 is refused"),
         ("coreset", {"recent_ratio": 0.0}, "recent_ratio=0.0 is refused"),
         ("leverage", {"ridge": 0}, "ridge=0 is refused: choose a finite number above 0"),

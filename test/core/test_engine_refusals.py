@@ -16,7 +16,7 @@ from infinipot_ros.core import ConfigError, EngineConfig, FrameError, StreamEngi
         ({"max_tokens": 40}, "max_tokens is 40, smaller than two blocks.*24 tokens.*at least 48"),
         ({"max_tokens": 60}, "does not fit in the 15 tokens.*raise max_tokens to at least 94"),
         ({"policy": "magic"}, "magic.*infinipot_v"),
-        ({"policy_params": {"tar_ratio": 2.0}}, "tar_ratio.*2.0"),
+        ({"policy_params": {"recent_ratio": 2.0}}, "recent_ratio.*2.0"),
         ({"policy_params": {"colour": 1}}, "colour"),
         ({"policy_params": None}, "policy_params is None; it must map names to values"),
         ({"policy": ["tar"]}, r"policy is \['tar'\]; it must be the name of one"),

@@ -47,7 +47,7 @@ def test_the_status_line_tells_use_and_caps():
     assert "1:15" in line
     assert "72/96 tokens [########..]" in line
     assert "1.20/1.60 MB" in line
-    assert "compressed 3x" in line
+    assert "3 compressions" in line
     assert len(line) < 80
 
 

@@ -79,7 +79,7 @@ def test_a_whole_life(graph, node, module_stage, wait_until):
     "parameter, value, words",
     [
         ("memory.policy", "keep_it_all", ["keep_it_all", "infinipot_v", "sliding_window"]),
-        ("memory.policy_params", ["tar_ratio=7"], ["tar_ratio", "7"]),
+        ("memory.policy_params", ["recent_ratio=7"], ["recent_ratio", "7"]),
         ("memory.policy_params", ["tar_ratio"], ["tar_ratio", "name=value"]),
         ("image_topics", ["a", "a"], ["image_topics", "twice"]),
         ("cameras", ["left", "right"], ["cameras", "2 names", "image_topics"]),

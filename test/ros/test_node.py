@@ -51,7 +51,7 @@ def test_every_sampled_frame_is_accounted_for_and_the_cap_holds(statuses):
     newest = statuses[-1]
     assert newest.frames_received > newest.frames_sampled > 0
     assert newest.camera == "camera"
-    assert newest.policy == "infinipot_v"
+    assert newest.policy == "multi_tar"
     assert newest.frame_age >= 0.0
     assert newest.encode_ms > 0.0
 

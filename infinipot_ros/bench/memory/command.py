@@ -88,7 +88,12 @@ def _status(study: Study, finished: Finished[list[Record]], seconds: float) -> s
 
 
 def _show(study: Study, results: Results, status: str) -> None:
-    print(f"{status} Exact match; * is the best bounded policy of a column.\n")
+    print(
+        f"{status} Exact match. fresh: asked at the end of the tour; later: 1, 4 and 16 times the\n"
+        "steps that the cap can hold after it, where the stream is long enough; now: about the\n"
+        "present, at all these moments. * marks the best bounded policies of a column, unless all "
+        "tie.\n"
+    )
     for cap in study.caps:
         if cap.label in results.answers.caps:
             print(terminal_table(results.answers, cap) + "\n")

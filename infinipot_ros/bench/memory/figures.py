@@ -111,6 +111,18 @@ def best(answers: Answers, cap: str, span: Sequence[int], regime: str) -> str | 
     return max(asked, key=lambda policy: asked[policy]) if asked else None
 
 
+def leaders(answers: Answers, cap: str, span: Sequence[int], regime: str) -> set[str]:
+    """Return all bounded policies that are as good as the best of a cell, none where all are."""
+    shares = {
+        policy: found[0].value
+        for policy in answers.policies
+        if policy != FULL
+        and (found := accuracy(answers, policy, cap, span, ALL, regime)) is not None
+    }
+    top = {policy for policy, value in shares.items() if value == max(shares.values())}
+    return top if len(top) < len(shares) else set()
+
+
 def pairs(answers: Answers, against: str) -> list[Pair]:
     """Return every policy against `against`, against the best of its cell and against `full`."""
     found: list[Pair] = []

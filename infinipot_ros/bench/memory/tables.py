@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from infinipot_ros.bench.memory.answers import ALL, Answers
-from infinipot_ros.bench.memory.figures import LATER, accuracy, best, fresh_and_later
+from infinipot_ros.bench.memory.figures import LATER, accuracy, fresh_and_later, leaders
 from infinipot_ros.bench.memory.plan import Cap
 from infinipot_ros.bench.memory.statistics import Estimate
 from infinipot_ros.bench.memory.streams import NOW
-from infinipot_ros.bench.memory.variants import FULL
 
 _TITLES = {"0": "fresh", LATER: "later"}
 _WIDTH = 7
@@ -61,7 +60,7 @@ def _terminal_cell(answers: Answers, policy: str, cap: str, column: tuple[str, s
     else:
         span = fresh_and_later(answers, cap)[label]
         found = accuracy(answers, policy, cap, span, ALL, regime)
-        mark = "*" if policy == best(answers, cap, span, regime) else " "
+        mark = "*" if policy in leaders(answers, cap, span, regime) else " "
     return (f"{found[0].value:.2f}{mark}" if found else "- ").rjust(_WIDTH)
 
 
@@ -75,14 +74,14 @@ def markdown_table(answers: Answers, cap: str, label: str) -> str:
     """Return accuracies with intervals at a cap and span of delays, a column a regime."""
     span = fresh_and_later(answers, cap)[label]
     regimes = answers.regimes if len(answers.regimes) == 1 else (*answers.regimes, ALL)
-    leaders = {regime: best(answers, cap, span, regime) for regime in regimes}
+    leading = {regime: leaders(answers, cap, span, regime) for regime in regimes}
     rows = []
     for policy in answers.policies:
         row = [f"`{policy}`"]
         for regime in regimes:
             found = accuracy(answers, policy, cap, span, ALL, regime)
             text = interval(found[0]) if found else "-"
-            row.append(f"**{text}**" if policy == leaders[regime] and policy != FULL else text)
+            row.append(f"**{text}**" if policy in leading[regime] else text)
         found = accuracy(answers, policy, cap, span, NOW, ALL)
         rows.append([*row, f"{found[0].value:.2f}" if found else "-"])
     rows.append([_GUESSING, *(f"{answers.guessing[regime]:.2f}" for regime in regimes), ""])
