@@ -12,6 +12,7 @@ from PIL import Image
 
 from infinipot_ros.core import EngineConfig, StreamEngine
 from infinipot_ros.core.adapter import ModelAdapter
+from infinipot_ros.core.types import EMBEDDED_MODEL
 from infinipot_ros.models import load_adapter
 from infinipot_ros.roomworld import RoomWorld, frame_time_ns
 
@@ -20,11 +21,11 @@ Block = tuple[list[NDArray[np.uint8]], list[int]]
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say what is measured."""
-    parser.add_argument("--model", default="roomworld", help="embedded, local folder, or hub id")
+    parser.add_argument("--model", default=EMBEDDED_MODEL, help="embedded, local folder, or hub id")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--max-tokens", type=int, default=288, help="the cap M (288)")
-    parser.add_argument("--policy", default="multi_tar", help="compression policy")
+    parser.add_argument("--policy", default=EngineConfig.policy, help="compression policy")
     parser.add_argument("--block-steps", type=int, default=4, help="steps of a block (4)")
     parser.add_argument("--fps", type=float, default=2.0, help="sampling rate (2)")
     parser.add_argument(

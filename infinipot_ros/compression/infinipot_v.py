@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .base import KEY_SPACES, CompressionPolicy, PolicyError, VideoTokens
-from .layout import Layout, recent_step_count
+from .layout import Layout, check_recent_steps, recent_step_count
 from .parameters import check_choice, check_flag, check_ratio
 from .tar import TAR_REFERENCES, tar_scores
 from .topk import check_keep, mask_to_slots, top_mask
@@ -58,22 +58,11 @@ class InfiniPotV(CompressionPolicy):
 
     def check(self, *, max_tokens: int, target_tokens: int, tokens_per_step: int) -> None:
         """Refuse recent steps that alone exceed what a compression keeps; see the base class."""
-        steps = recent_step_count(
-            self.recent_ratio, max_tokens=max_tokens, tokens_per_step=tokens_per_step
-        )
-        if steps * tokens_per_step <= target_tokens:
-            return
-        clash = (
-            f"recent_ratio={self.recent_ratio} keeps {steps} recent steps of {tokens_per_step} "
-            f"tokens whole, {steps * tokens_per_step} tokens, but a compression leaves only "
-            f"{target_tokens} of max_tokens={max_tokens}"
-        )
-        most = target_tokens // tokens_per_step
-        if most == 0:
-            raise PolicyError(f"{clash}: raise max_tokens or lower the resolution of the frames")
-        ratio = most * tokens_per_step / max_tokens
-        raise PolicyError(
-            f"{clash}: choose recent_ratio={ratio:.3g} or less, or raise max_tokens or retain_ratio"
+        check_recent_steps(
+            self.recent_ratio,
+            max_tokens=max_tokens,
+            target_tokens=target_tokens,
+            tokens_per_step=tokens_per_step,
         )
 
     def select(self, tokens: VideoTokens, keep: int) -> Tensor:
@@ -86,9 +75,7 @@ class InfiniPotV(CompressionPolicy):
             self.recent_ratio, max_tokens=tokens.max_tokens, tokens_per_step=tokens.tokens_per_step
         )
         layout = Layout.of(tokens, recent_steps)
-        # The recent tokens are the last of each head: of more than can stay, the newest stay.
-        protected = layout.recent.clone()
-        protected[..., : n_tokens - keep] = False
+        protected = layout.protected(keep)
         share = round(self.tar_ratio * keep)
         chosen = protected
         if share > layout.fewest_recent:

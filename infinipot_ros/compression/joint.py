@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from .base import CompressionPolicy, PolicyError, VideoTokens
-from .infinipot_v import Tar
-from .layout import recent_step_count
+from .layout import check_recent_steps, recent_step_count
 from .parameters import check_integer, check_ratio
 from .sketch import Sketch
 from .topk import check_keep, mask_to_slots, top_mask
@@ -82,8 +81,11 @@ class JointPolicy(CompressionPolicy):
 
     def check(self, *, max_tokens: int, target_tokens: int, tokens_per_step: int) -> None:
         """Refuse recent steps that alone exceed what a compression keeps; see the base class."""
-        Tar(recent_ratio=self.recent_ratio).check(
-            max_tokens=max_tokens, target_tokens=target_tokens, tokens_per_step=tokens_per_step
+        check_recent_steps(
+            self.recent_ratio,
+            max_tokens=max_tokens,
+            target_tokens=target_tokens,
+            tokens_per_step=tokens_per_step,
         )
 
     def select(self, tokens: VideoTokens, keep: int) -> Tensor:

@@ -7,12 +7,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .base import VideoTokens
+from .base import PolicyError, VideoTokens
 
 
 def recent_step_count(recent_ratio: float, *, max_tokens: int, tokens_per_step: int) -> int:
     """Return r = max(1, round(recent_ratio * f)), the number of recent steps, f = M / step size."""
     return max(1, round(recent_ratio * max_tokens / tokens_per_step))
+
+
+def check_recent_steps(
+    recent_ratio: float, *, max_tokens: int, target_tokens: int, tokens_per_step: int
+) -> None:
+    """Refuse recent steps that alone exceed what a compression keeps.
+
+    Raises:
+        PolicyError: naming the clashing numbers and the remedy.
+    """
+    steps = recent_step_count(recent_ratio, max_tokens=max_tokens, tokens_per_step=tokens_per_step)
+    if steps * tokens_per_step <= target_tokens:
+        return
+    clash = (
+        f"recent_ratio={recent_ratio} keeps {steps} recent steps of {tokens_per_step} "
+        f"tokens whole, {steps * tokens_per_step} tokens, but a compression leaves only "
+        f"{target_tokens} of max_tokens={max_tokens}"
+    )
+    most = target_tokens // tokens_per_step
+    if most == 0:
+        raise PolicyError(f"{clash}: raise max_tokens or lower the resolution of the frames")
+    ratio = most * tokens_per_step / max_tokens
+    raise PolicyError(
+        f"{clash}: choose recent_ratio={ratio:.3g} or less, or raise max_tokens or retain_ratio"
+    )
 
 
 @dataclass(frozen=True)
@@ -60,3 +85,9 @@ class Layout:
     def n_patches(self) -> int:
         """Return P, a number above every patch number."""
         return self.grid[0] * self.grid[1]
+
+    def protected(self, keep: int) -> Tensor:
+        """Mark the recent tokens of each head, of more than `keep` the newest: bool [L, H, N]."""
+        protected = self.recent.clone()  # the recent tokens are the last of each head
+        protected[..., : protected.shape[-1] - keep] = False
+        return protected

@@ -22,15 +22,12 @@ import torch
 from torch import Tensor
 
 from .base import KEY_SPACES, CompressionPolicy, VideoTokens
-from .infinipot_v import Tar
-from .layout import Layout, recent_step_count
+from .layout import Layout, check_recent_steps, recent_step_count
 from .parameters import MOST, check_choice, check_flag, check_integer, check_ratio
 from .similarity import on_grid
 from .smoothing import smooth_over_heads
-from .tar import UNLIKE, mean_unit_keys
-from .topk import check_keep, finite_or_last, mask_to_slots, top_mask
-
-_TINY = 1e-12
+from .tar import UNLIKE, finish_scores, key_lengths, mean_unit_keys
+from .topk import check_keep, mask_to_slots, top_mask
 
 
 @dataclass
@@ -64,8 +61,11 @@ class MultiTar(CompressionPolicy):
 
     def check(self, *, max_tokens: int, target_tokens: int, tokens_per_step: int) -> None:
         """Refuse recent steps that alone exceed what a compression keeps; see the base class."""
-        Tar(recent_ratio=self.recent_ratio).check(
-            max_tokens=max_tokens, target_tokens=target_tokens, tokens_per_step=tokens_per_step
+        check_recent_steps(
+            self.recent_ratio,
+            max_tokens=max_tokens,
+            target_tokens=target_tokens,
+            tokens_per_step=tokens_per_step,
         )
 
     def select(self, tokens: VideoTokens, keep: int) -> Tensor:
@@ -78,9 +78,7 @@ class MultiTar(CompressionPolicy):
             self.recent_ratio, max_tokens=tokens.max_tokens, tokens_per_step=tokens.tokens_per_step
         )
         layout = Layout.of(tokens, recent_steps)
-        # The recent tokens are the last of each head: of more than can stay, the newest stay.
-        protected = layout.recent.clone()
-        protected[..., : n_tokens - keep] = False
+        protected = layout.protected(keep)
         lowest = self._update(tokens, layout)
         scores = lowest
         if self.smoothing > 0:
@@ -121,12 +119,11 @@ def multi_tar_scores(tokens: VideoTokens, layout: Layout, *, reach: int, key_spa
             n_steps=layout.recent_steps,
             n_patches=layout.n_patches,
         )
-        lengths = torch.linalg.vector_norm(keys, dim=-1, dtype=torch.float32)
-        cosines = (keys.float() @ means.mT) / lengths.clamp_min(_TINY).unsqueeze(-1)
+        lengths = key_lengths(keys)
+        cosines = (keys.float() @ means.mT) / lengths.unsqueeze(-1)
         compared = near[layout.patches[layer]] & known.unsqueeze(1)
         best = cosines.masked_fill(~compared, -torch.inf).amax(-1)
-        found = torch.where(compared.any(-1), -best, UNLIKE)
-        scores.append(finite_or_last(found.where(lengths.isfinite(), -torch.inf)))
+        scores.append(finish_scores(best, compared.any(-1), lengths))
     return torch.stack(scores)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .blocks import cut
+
 ALONE = 2.0
 """Squared distance to assume of a token that has nothing to be compared with: a usual one."""
 
@@ -32,11 +34,8 @@ def ranks(scores: Tensor) -> Tensor:
 
 
 def blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slice]:
-    """Cut `n_items` rows of `item_size` elements into slices of bounded size, or of one row."""
-    limit = _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR
-    length = max(1, limit // max(1, item_size))
-    for start in range(0, n_items, length):
-        yield slice(start, min(start + length, n_items))
+    """Cut `n_items` rows of `item_size` distances into slices that fit the device."""
+    return cut(n_items, item_size, _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR)
 
 
 def nearest(features: Tensor, steps: Tensor, first: int, gap: int) -> tuple[Tensor, Tensor]:

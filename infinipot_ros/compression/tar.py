@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .base import VideoTokens
+from .blocks import cut
 from .layout import Layout
 from .topk import finite_or_last
 
@@ -43,14 +44,10 @@ _BLOCK_ACCELERATOR = 1 << 24
 
 
 def _blocks(n_items: int, item_size: int, device: torch.device) -> Iterator[slice]:
-    """Cut `n_items` items of `item_size` elements into slices of a block or of one item each."""
-    limit = _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR
-    length = max(1, limit // max(1, item_size))
-    for start in range(0, n_items, length):
-        yield slice(start, min(start + length, n_items))
+    return cut(n_items, item_size, _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR)
 
 
-def _lengths(keys: Tensor) -> Tensor:
+def key_lengths(keys: Tensor) -> Tensor:
     """Return |k| over the last axis in float32, never zero, not finite where the key is not."""
     lengths: Tensor = torch.linalg.vector_norm(keys, dim=-1, dtype=torch.float32)
     return lengths.clamp_min(_TINY)
@@ -77,7 +74,7 @@ def mean_unit_keys(
         Means, float32 [B, P, D], zero where no key counts; whether one does, bool [B, P].
     """
     n_rows, n_keys, _ = keys.shape
-    lengths = _lengths(keys)
+    lengths = key_lengths(keys)
     valid = lengths.isfinite() & (ages >= 0)
     # One more key per head, of zero, stands for what is not stored; one more place for what is
     # stored but does not count.
@@ -126,11 +123,11 @@ def _dots(keys: Tensor, others: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         offsets = torch.arange(source.shape[0], device=keys.device).unsqueeze(-1) * source.shape[1]
         chosen = source.reshape(-1, dim).index_select(0, (index[rows] + offsets).flatten())
         dots[rows] = chosen.float().view_as(block).mul_(block).sum(-1)
-        lengths[rows] = _lengths(block)
+        lengths[rows] = key_lengths(block)
     return dots, lengths
 
 
-def _finish(cosines: Tensor, known: Tensor, lengths: Tensor) -> Tensor:
+def finish_scores(cosines: Tensor, known: Tensor, lengths: Tensor) -> Tensor:
     """Turn cosines into scores: UNLIKE where nothing is known, -inf for keys that are broken."""
     scores = torch.where(known, -cosines, UNLIKE)
     return finite_or_last(scores.where(lengths.isfinite(), -torch.inf))
@@ -149,7 +146,7 @@ def _scores_recent(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layout)
     )
     patches = patches[:, :n_older]
     dots, lengths = _dots(keys[:, :n_older], means, patches)
-    return _finish(dots / lengths, known.gather(1, patches), lengths)
+    return finish_scores(dots / lengths, known.gather(1, patches), lengths)
 
 
 def _scores_previous(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layout) -> Tensor:
@@ -160,7 +157,7 @@ def _scores_previous(keys: Tensor, patches: Tensor, steps: Tensor, layout: Layou
     dots, lengths = _dots(keys, keys, slots)
     other_lengths = lengths.gather(1, slots)
     known = found & other_lengths.isfinite()
-    return _finish(dots / lengths / other_lengths, known, lengths)
+    return finish_scores(dots / lengths / other_lengths, known, lengths)
 
 
 def tar_scores(tokens: VideoTokens, layout: Layout, *, key_space: str, reference: str) -> Tensor:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infinipot_ros.core.types import EMBEDDED_MODEL
 from infinipot_ros.ros.children import Child
 from infinipot_ros.ros.dds import use_image_profile
 from infinipot_ros.ros.demo_options import add_arguments
@@ -116,7 +117,7 @@ class _Demo:
             "model": args.model,
             "memory.max_tokens": args.max_tokens,
             "memory.policy": args.policy,
-            "cpu_threads": 1 if args.model == "roomworld" else 0,
+            "cpu_threads": 1 if args.model == EMBEDDED_MODEL else 0,
             "status.period_s": 0.5,
         }
         out = ["node", "--ros-args"]
@@ -195,7 +196,7 @@ class _Demo:
             world = RoomWorld(seed=self._args.seed, tour_s=_TOUR_S)
             return demo_plan.plan_for_world(world, times_s, self._args.seed)
         texts = demo_plan.REAL_VIDEO_QUESTIONS
-        if self._args.model == "roomworld":
+        if self._args.model == EMBEDDED_MODEL:
             self._view.say(
                 "  note: the embedded model knows RoomWorld only. Here it shows that real images\n"
                 "  flow and fit; for answers that mean something give --model a real one.\n"

@@ -6,6 +6,9 @@ import argparse
 import os
 from pathlib import Path
 
+from infinipot_ros.core.config import EngineConfig
+from infinipot_ros.core.types import EMBEDDED_MODEL
+
 _SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -16,11 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--bag", metavar="PATH", help="play a bag instead of RoomWorld")
     parser.add_argument("--bag-topic", help="image topic of the bag (default: the first one)")
     parser.add_argument("--keep", action="store_true", help="stay up afterwards for your questions")
-    parser.add_argument("--model", default="roomworld", help="model that watches (%(default)s)")
+    parser.add_argument("--model", default=EMBEDDED_MODEL, help="model that watches (%(default)s)")
     parser.add_argument(
         "--max-tokens", type=int, default=288, help="cap of the memory, tokens (%(default)s)"
     )
-    parser.add_argument("--policy", default="multi_tar", help="compression (%(default)s)")
+    parser.add_argument("--policy", default=EngineConfig.policy, help="compression (%(default)s)")
     parser.add_argument("--seed", type=int, default=7, help="which RoomWorld (%(default)s)")
     parser.add_argument(
         "--pace",

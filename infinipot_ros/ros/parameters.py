@@ -16,7 +16,9 @@ from rclpy.exceptions import (
 )
 from rclpy.node import Node
 
+from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.errors import ConfigError
+from infinipot_ros.core.types import EMBEDDED_MODEL
 
 Value = bool | int | float | str | list[str]
 
@@ -124,7 +126,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter(
         "model",
-        "roomworld",
+        EMBEDDED_MODEL,
         "model that watches: 'roomworld' (embedded), a local folder, or a hub id",
     ),
     Parameter("device", "auto", "where it runs: 'auto' (CUDA if there is one), 'cpu', 'cuda:0'"),
@@ -173,7 +175,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         low=2,
         high=10_000_000,
     ),
-    Parameter("memory.policy", "multi_tar", "compression policy, by name"),
+    Parameter("memory.policy", EngineConfig.policy, "compression policy, by name"),
     Parameter(
         "memory.policy_params",
         [""],

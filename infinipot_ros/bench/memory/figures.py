@@ -100,27 +100,27 @@ def accuracies(answers: Answers) -> Iterator[Accuracy]:
                         )
 
 
-def best(answers: Answers, cap: str, span: Sequence[int], regime: str) -> str | None:
-    """Return the bounded policy with most right answers about the tour; the first of equals."""
+def _right(answers: Answers, cap: str, span: Sequence[int], regime: str) -> dict[str, int]:
+    """Return right answers about the tour of the bounded policies, all to the same questions."""
     cells = {
         policy: answers.cell(policy, cap, span, ALL, regime)
         for policy in answers.policies
         if policy != FULL
     }
-    asked = {policy: int(cell.right.sum()) for policy, cell in cells.items() if cell.n}
-    return max(asked, key=lambda policy: asked[policy]) if asked else None
+    return {policy: int(cell.right.sum()) for policy, cell in cells.items() if cell.n}
+
+
+def best(answers: Answers, cap: str, span: Sequence[int], regime: str) -> str | None:
+    """Return the bounded policy with most right answers about the tour; the first of equals."""
+    right = _right(answers, cap, span, regime)
+    return max(right, key=lambda policy: right[policy]) if right else None
 
 
 def leaders(answers: Answers, cap: str, span: Sequence[int], regime: str) -> set[str]:
     """Return all bounded policies that are as good as the best of a cell, none where all are."""
-    shares = {
-        policy: found[0].value
-        for policy in answers.policies
-        if policy != FULL
-        and (found := accuracy(answers, policy, cap, span, ALL, regime)) is not None
-    }
-    top = {policy for policy, value in shares.items() if value == max(shares.values())}
-    return top if len(top) < len(shares) else set()
+    right = _right(answers, cap, span, regime)
+    top = {policy for policy, number in right.items() if number == max(right.values())}
+    return top if len(top) < len(right) else set()
 
 
 def pairs(answers: Answers, against: str) -> list[Pair]:

@@ -15,6 +15,7 @@ from infinipot_ros.bench.memory.pool import default_workers
 from infinipot_ros.bench.memory.streams import MOST_STREAMS, regimes
 from infinipot_ros.bench.memory.variants import BASE, FULL, bounded_policies
 from infinipot_ros.core.errors import ConfigError
+from infinipot_ros.core.types import EMBEDDED_MODEL
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a small run, below three minutes")
     parser.add_argument("--ablations", action="store_true", help="InfiniPot-V, one thing changed")
     parser.add_argument("--out", metavar="DIR", help="write CSV, Markdown and plots there")
-    parser.add_argument("--model", default="roomworld", help="embedded, local folder, or hub id")
+    parser.add_argument("--model", default=EMBEDDED_MODEL, help="embedded, local folder, or hub id")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
     parser.add_argument("--policy", metavar="A,B", help="policies to compare; left out: all")
     parser.add_argument("--against", metavar="POLICY", help=f"whom to compare with ({BASE})")
