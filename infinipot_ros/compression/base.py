@@ -14,6 +14,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from .step_text import with_step_text
+
 KEY_SPACES = ("content", "rotated")
 
 
@@ -39,6 +41,9 @@ class VideoTokens:
         key_source: (layer slice, "content" | "rotated") -> keys [l, H, N, D] of those layers, where
             "content" has the rotary position undone. Computed on demand: ask for few layers at a
             time and the temporary stays small.
+        text: bool [L, H, N], the tokens that are text of their step (a timestamp, a frame's
+            number) and not a patch; None where the model writes no text between steps. To a policy
+            they are patches in a row apart, below the grid.
     """
 
     values: Tensor
@@ -48,6 +53,7 @@ class VideoTokens:
     max_tokens: int
     tokens_per_step: int
     key_source: Callable[[slice, str], Tensor]
+    text: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -70,13 +76,13 @@ class CompressionPolicy(ABC):
     """Choose which stored video tokens survive a compression.
 
     A subclass is a dataclass whose fields are its parameters, validated on construction. It
-    overrides `select`; everything else has a default. One instance serves one stream.
+    overrides `choose`; everything else has a default. One instance serves one stream.
 
     A policy may keep state of its stream: kernels chosen once, a running mean of keys, a score
     given to each token at first sight. Between two calls of `select` for one stream the engine
     keeps exactly the slots returned, in the order returned, as slots 0 .. keep - 1, and appends
-    what arrives behind them. So state per token follows its token when it is gathered with the
-    returned slots, and the slots beyond its length are the new ones. `reset` forgets all state.
+    what arrives behind them. State per token follows its token when `settle` gathers it with these
+    slots; the slots beyond its length are the new ones. `reset` forgets all state.
     """
 
     name: ClassVar[str]
@@ -120,9 +126,24 @@ class CompressionPolicy(ABC):
             return None
         return max(0, min(target_tokens, max_tokens - incoming, stored))
 
-    @abstractmethod
     def select(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the slots that stay: int64 [L, H, keep], distinct and ascending in each head.
+
+        They are those that the policy chooses, unless steps have text of their own: what is kept
+        of a step then keeps its text, at the cost of the steps of which least was chosen.
+
+        Raises:
+            PolicyError: `keep` is negative or exceeds the number of stored tokens.
+        """
+        slots = self.choose(tokens, keep)
+        if tokens.text is not None:
+            slots = with_step_text(slots, tokens.steps, tokens.text)
+        self.settle(slots)
+        return slots
+
+    @abstractmethod
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
+        """Choose slots, as `select` returns them; the one method that a policy must have.
 
         Equal scores are decided for the lower slot, the older token, on every device, so that a
         run can be repeated exactly. A token whose score is not finite is the first to go.
@@ -130,6 +151,9 @@ class CompressionPolicy(ABC):
         Raises:
             PolicyError: `keep` is negative or exceeds the number of stored tokens.
         """
+
+    def settle(self, slots: Tensor) -> None:  # noqa: B027 (most policies have no state)
+        """Let state per token follow the slots int64 [L, H, keep] that `select` will return."""
 
     def reset(self) -> None:  # noqa: B027 (most policies have no state)
         """Forget everything learnt from the current stream; the default has nothing to forget."""

@@ -44,7 +44,7 @@ class Full(CompressionPolicy):
         """Return None: a compression is never due."""
         return None
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return all slots.
 
         Raises:
@@ -69,7 +69,7 @@ class Uniform(CompressionPolicy):
 
     name: ClassVar[str] = "uniform"
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return evenly spaced slots, int64 [L, H, keep]; see the base class."""
         n_tokens = tokens.shape[-1]
         check_keep(keep, n_tokens)
@@ -98,7 +98,7 @@ class Reservoir(CompressionPolicy):
         """Validate the parameters."""
         check_integer("seed", self.seed, low=0)
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the slots of the highest priorities, int64 [L, H, keep]; see the base class."""
         check_keep(keep, tokens.shape[-1])
         priority = token_priority(self.seed, tokens.steps, tokens.rows, tokens.cols)
@@ -111,7 +111,7 @@ class SlidingWindow(CompressionPolicy):
 
     name: ClassVar[str] = "sliding_window"
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the last `keep` slots, int64 [L, H, keep]; see the base class."""
         return _newest_slots(tokens, keep)
 
@@ -166,6 +166,6 @@ class Recent(CompressionPolicy):
             return None
         return max(0, window - incoming)
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the last `keep` slots, int64 [L, H, keep]; see the base class."""
         return _newest_slots(tokens, keep)

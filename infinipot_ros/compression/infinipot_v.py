@@ -65,7 +65,7 @@ class InfiniPotV(CompressionPolicy):
             tokens_per_step=tokens_per_step,
         )
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the surviving slots, int64 [L, H, keep]; see the base class."""
         n_tokens = tokens.shape[-1]
         check_keep(keep, n_tokens)

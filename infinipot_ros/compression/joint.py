@@ -88,7 +88,7 @@ class JointPolicy(CompressionPolicy):
             tokens_per_step=tokens_per_step,
         )
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the surviving slots, int64 [L, H, keep]; see the base class."""
         n_layers, n_heads, n_tokens = tokens.shape
         check_keep(keep, n_tokens)
@@ -104,10 +104,16 @@ class JointPolicy(CompressionPolicy):
         protected = described.recent.clone()
         protected[: n_tokens - keep] = False
         slots = mask_to_slots(self._choose(scores, protected, described.steps, keep), keep)
-        self._sketch.follow(slots)
-        for signal in self._signals:
-            signal.follow(slots)
         return slots.expand(n_layers, n_heads, -1).contiguous()
+
+    def settle(self, slots: Tensor) -> None:
+        """Keep the descriptors and scores of what stays; see the base class."""
+        if self._sketch is None:
+            return
+        same = slots[0, 0]
+        self._sketch.follow(same)
+        for signal in self._signals:
+            signal.follow(same)
 
     def reset(self) -> None:
         """Forget the stream."""

@@ -68,7 +68,7 @@ class MultiTar(CompressionPolicy):
             tokens_per_step=tokens_per_step,
         )
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the surviving slots, int64 [L, H, keep]; see the base class."""
         n_tokens = tokens.shape[-1]
         check_keep(keep, n_tokens)
@@ -83,9 +83,13 @@ class MultiTar(CompressionPolicy):
         scores = lowest
         if self.smoothing > 0:
             scores = smooth_over_heads(scores, tokens.steps, layout, self.smoothing)
-        slots = mask_to_slots(top_mask(scores.masked_fill(protected, torch.inf), keep), keep)
-        self._lowest = lowest.gather(-1, slots)
-        return slots
+        self._lowest = lowest
+        return mask_to_slots(top_mask(scores.masked_fill(protected, torch.inf), keep), keep)
+
+    def settle(self, slots: Tensor) -> None:
+        """Keep the scores of what stays; see the base class."""
+        if self._lowest is not None:
+            self._lowest = self._lowest.gather(-1, slots)
 
     def reset(self) -> None:
         """Forget the scores of the stream's tokens."""

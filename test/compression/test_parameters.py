@@ -103,5 +103,5 @@ def test_kernels_of_another_model_are_refused(make_store):
 def test_nothing_about_a_question_can_reach_a_policy():
     """Query-agnostic by construction: the view consists of video tokens and sizes only."""
     assert set(VideoTokens.__dataclass_fields__) == {
-        "values", "steps", "rows", "cols", "max_tokens", "tokens_per_step", "key_source",
+        "values", "steps", "rows", "cols", "text", "max_tokens", "tokens_per_step", "key_source",
     }  # fmt: skip

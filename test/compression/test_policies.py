@@ -251,14 +251,16 @@ def test_a_policy_with_state_per_token_fits_the_interface(make_store):
         def __init__(self):
             self.seen = None
 
-        def select(self, tokens, keep):
+        def choose(self, tokens, keep):
             new = tokens.steps if self.seen is None else tokens.steps[..., self.seen.shape[-1] :]
             seen = new.clone() if self.seen is None else torch.cat([self.seen, new], -1)
             assert torch.equal(seen, tokens.steps)
             noise = torch.rand(seen.shape, generator=torch.Generator().manual_seed(seen.numel()))
-            slots = noise.topk(keep).indices.sort().values
-            self.seen = seen.gather(-1, slots)
-            return slots
+            self.seen = seen
+            return noise.topk(keep).indices.sort().values
+
+        def settle(self, slots):
+            self.seen = self.seen.gather(-1, slots)
 
     store, policy = make_store(layers=2, heads=2), FirstSeen()
     for _ in range(4):

@@ -78,9 +78,13 @@ class Reshaped(CompressionPolicy):
             tokens_per_step=tokens_per_step,
         )
 
-    def select(self, tokens: VideoTokens, keep: int) -> Tensor:
-        """Return the slots that the policy keeps of the reshaped tokens; see the base class."""
-        return self.policy.select(reshape_provenance(tokens, self.cols), keep)
+    def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
+        """Return the slots that the policy chooses of the reshaped tokens; see the base class."""
+        return self.policy.choose(reshape_provenance(tokens, self.cols), keep)
+
+    def settle(self, slots: Tensor) -> None:
+        """See the base class."""
+        self.policy.settle(slots)
 
     def reset(self) -> None:
         """Forget the stream."""
