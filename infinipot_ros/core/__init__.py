@@ -15,7 +15,7 @@ from infinipot_ros.core.errors import (
     StoppedError,
 )
 from infinipot_ros.core.tickets import CameraStatus, Ticket
-from infinipot_ros.core.types import Answer, Evidence, Frame, MemoryStats
+from infinipot_ros.core.types import Answer, Evidence, Frame, MemoryStats, Turn
 
 # These two import torch. A camera that only converts images must not wait a second for it, nor
 # keep hundreds of megabytes of it: they are imported when they are first asked for.
@@ -50,5 +50,6 @@ __all__ = [
     "StoppedError",
     "StreamEngine",
     "Ticket",
+    "Turn",
     "Worker",
 ]

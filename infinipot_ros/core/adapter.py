@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from infinipot_ros.core.cache import CacheShape, SlabCache
+from infinipot_ros.core.numbering import Numbering
 from infinipot_ros.core.positions import RotarySpec
+from infinipot_ros.core.types import Turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +32,34 @@ class EncodedBlock:
         steps: number of temporal steps.
         rows: patch rows of a step (after spatial merge).
         cols: patch columns of a step.
+        deepstack: ``[n, hidden]`` each, added to the hidden states of the video tokens after the
+            first decoder layers, one for each; empty for most families.
     """
 
     embeddings: Tensor
     steps: int
     rows: int
     cols: int
+    deepstack: tuple[Tensor, ...] = ()
+
+
+class StepText(NamedTuple):
+    """Token ids that a family writes around the patches of a step, such as its timestamp."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+class Deepstack(NamedTuple):
+    """Visual features for the first decoder layers.
+
+    Attributes:
+        video: bool ``[n]``, which of the tokens of a pass are video tokens.
+        features: ``[video tokens, hidden]`` for each of the first layers.
+    """
+
+    video: Tensor
+    features: tuple[Tensor, ...]
 
 
 class FramePreprocessor(ABC):
@@ -55,7 +80,8 @@ class FramePreprocessor(ABC):
                 of the adapter's ``frames_per_step``.
 
         Returns:
-            float32 ``[patches, channels]`` and the patch grid (steps, rows, cols) before merging.
+            float32 pixels as the family's encoder takes them, ``[patches, channels]`` or
+            ``[n, 3, height, width]``, and the grid (steps, rows, cols) of patches before merging.
 
         Raises:
             FrameError: images of such a shape cannot be used.
@@ -84,16 +110,46 @@ class ModelAdapter(ABC):
         """Return a preprocessor; 0 takes the model's own bounds."""
 
     @abstractmethod
-    def step_interval(self, fps: float) -> int:
-        """Return the distance of two steps on the temporal axis at this sampling rate."""
+    def numbering(self, fps: float) -> Numbering:
+        """Return how tokens are counted on the position axes at this sampling rate."""
+
+    def step_text(self, step: int, seconds: float) -> StepText:  # noqa: ARG002 (most write none)
+        """Return the text around the patches of a step; the default writes none.
+
+        What is returned never has more tokens than :meth:`max_step_text` says.
+
+        Args:
+            step: index of the step since the start of the stream.
+            seconds: its middle, seconds since the start of the stream, never negative.
+        """
+        return StepText()
+
+    def max_step_text(self) -> int:
+        """Return the most tokens that :meth:`step_text` gives, before and after together."""
+        return 0
+
+    def video_end(self) -> Tensor | None:
+        """Return embeddings ``[k, hidden]`` between the last step and the question, None for none.
+
+        They are part of each question, not of the memory.
+        """
+        return None
 
     @abstractmethod
     def prefix_ids(self, system_prompt: str | None) -> list[int]:
         """Return token ids from the start of the prompt up to the first video token."""
 
     @abstractmethod
-    def question_ids(self, question: str) -> list[int]:
-        """Return token ids from the last video token up to the start of the answer."""
+    def question_ids(self, question: str, history: Sequence[Turn] = ()) -> list[int]:
+        """Return token ids from the last video token up to the start of the answer.
+
+        Args:
+            question: as typed; template tokens in it are text.
+            history: earlier turns of the dialogue, oldest first.
+
+        Raises:
+            ModelError: there is a history, and the model's chat template takes one turn only.
+        """
 
     @abstractmethod
     def count_question_tokens(self, question: str) -> int:
@@ -101,7 +157,7 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     def template_tokens(self) -> int:
-        """Return how many tokens ``question_ids`` adds around a question."""
+        """Return how many tokens ``question_ids`` adds around a question without history."""
 
     @property
     @abstractmethod
@@ -117,8 +173,8 @@ class ModelAdapter(ABC):
         """Run the vision encoder.
 
         Args:
-            pixels: float32 ``[patches, channels]`` from the preprocessor.
-            grid: patch grid (steps, rows, cols) before merging.
+            pixels: float32, from the preprocessor.
+            grid: (steps, rows, cols), from the preprocessor.
         """
 
     @abstractmethod
@@ -126,13 +182,20 @@ class ModelAdapter(ABC):
         """Return input embeddings ``[n, hidden]`` of token ids int64 ``[n]``."""
 
     @abstractmethod
-    def prefill(self, embeddings: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
+    def prefill(
+        self,
+        embeddings: Tensor,
+        positions: Tensor,
+        cache: SlabCache,
+        deepstack: Deepstack | None = None,
+    ) -> Tensor:
         """Run the decoder over new tokens; keys and values go to the cache, uncommitted.
 
         Args:
             embeddings: ``[n, hidden]``.
             positions: int64 ``[A, n]``.
             cache: committed slots are attended to.
+            deepstack: of the video tokens among them, for families whose ``encode`` gives any.
 
         Returns:
             Last hidden state ``[n, hidden]`` (after the final norm).

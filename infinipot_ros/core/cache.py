@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from infinipot_ros.core.positions import RotarySpec, compact_steps
+from infinipot_ros.core.positions import RotarySpec
 
 _PROVENANCE_SLOT = 2 * 2 + 4 + 8  # row, column (int16), step (int32), stamp (int64)
 _POSITION = 4  # int32 per axis
@@ -55,8 +55,8 @@ class Provenance:
 
     Attributes:
         steps: int ``[n]``, index of the temporal step since the start of the stream.
-        rows: int ``[n]``, patch row i in the step's grid.
-        cols: int ``[n]``, patch column j in the step's grid.
+        rows: int ``[n]``, patch row i in the step's grid; -1 for text of the step.
+        cols: int ``[n]``, patch column j in the step's grid; the number of the token for text.
         stamps: int64 ``[n]``, capture stamp of the step, nanoseconds.
         positions: int ``[A, n]``, position ids.
     """
@@ -119,7 +119,7 @@ class SlabCache:
 
     @property
     def rows(self) -> Tensor:
-        """int16 ``[L, H, N]``, patch row of each video token."""
+        """int16 ``[L, H, N]``, patch row of each video token; -1 where it is text of its step."""
         return self._rows[:, :, : self.video_tokens]
 
     @property
@@ -250,29 +250,18 @@ class SlabCache:
         """Return keys of the video tokens without RoPE, float32 ``[l, H, N, D]``."""
         return rotary.unrotate(self.video_keys[layers], self.positions[:, layers])
 
-    def compact(
-        self, rotary: RotarySpec, newest_step: int, *, origin: int, interval: int, limit: int
-    ) -> int:
-        """Re-index the temporal positions of the retained steps and rotate their keys to match.
+    def move(self, rotary: RotarySpec, positions: Tensor) -> None:
+        """Give the video tokens new positions and rotate their keys to match.
 
-        Arguments as in :func:`infinipot_ros.core.positions.compact_steps`.
-
-        Returns:
-            The new temporal position of the newest step.
+        Args:
+            rotary: how the model rotates its keys.
+            positions: int ``[A, L, H, N]``, positions that the keys shall carry.
         """
-        if self.video_tokens == 0:
-            return origin
-        time, newest = compact_steps(
-            self.steps, newest_step, origin=origin, interval=interval, limit=limit
-        )
         for layer in range(self.shape.layers):
-            old = self.positions[:, layer]
-            new = old.clone()
-            new[0] = time[layer].to(new.dtype)
+            old, new = self.positions[:, layer], positions[:, layer].to(torch.int32)
             keys = self.video_keys[layer]
             keys.copy_(rotary.move(keys, old, new))
             old.copy_(new)
-        return newest
 
     # -- allocation ------------------------------------------------------------------------
 

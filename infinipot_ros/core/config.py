@@ -30,6 +30,7 @@ class EngineConfig:
         position_limit: first position id that must not be used; 0 takes the model's own limit.
         max_question_tokens: longest question, tokens.
         max_new_tokens: longest answer, tokens.
+        max_dialogue_tokens: earlier turns that a question may bring along, tokens; 0 for none.
         system_prompt: replaces the model's own system prompt; None keeps it.
         min_pixels: smallest frame after resizing, pixels; 0 takes the model's own value.
         max_pixels: largest frame after resizing, pixels; 0 takes the model's own value.
@@ -49,6 +50,7 @@ class EngineConfig:
     position_limit: int = 0
     max_question_tokens: int = 128
     max_new_tokens: int = 64
+    max_dialogue_tokens: int = 0
     system_prompt: str | None = None
     min_pixels: int = 0
     max_pixels: int = 0
@@ -61,6 +63,7 @@ class EngineConfig:
             ("position_limit", 0),
             ("max_question_tokens", 1),
             ("max_new_tokens", 1),
+            ("max_dialogue_tokens", 0),
             ("min_pixels", 0),
             ("max_pixels", 0),
         ):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from infinipot_ros.core.adapter import ModelAdapter
 from infinipot_ros.core.cache import SlabCache
@@ -38,7 +39,7 @@ class Decoded:
 def decode_greedily(
     adapter: ModelAdapter,
     cache: SlabCache,
-    question_ids: Sequence[int],
+    question: Tensor,
     *,
     first_position: int,
     max_new_tokens: int,
@@ -52,7 +53,7 @@ def decode_greedily(
     Args:
         adapter: the model.
         cache: committed slots are what the answer rests on.
-        question_ids: tokens from the end of the video to the start of the answer.
+        question: embeddings ``[n, hidden]`` from the end of the video to the start of the answer.
         first_position: position of the first of them, on every axis.
         max_new_tokens: longest answer, tokens.
         on_text: called after each token with the text so far.
@@ -62,8 +63,7 @@ def decode_greedily(
         The answer with its confidence.
     """
     device, axes = adapter.shape.device, adapter.shape.axes
-    ids = torch.tensor(list(question_ids), device=device)
-    position = first_position
+    embeddings, position = question, first_position
     answer: list[int] = []
     probabilities: list[float] = []
     first_token_at = 0.0
@@ -73,10 +73,11 @@ def decode_greedily(
         if stop is not None:
             finish = stop
             break
-        positions = torch.arange(position, position + len(ids), device=device).expand(axes, -1)
-        hidden = adapter.prefill(adapter.embed(ids), positions, cache)
-        cache.commit_text(len(ids))
-        position += len(ids)
+        n = len(embeddings)
+        positions = torch.arange(position, position + n, device=device).expand(axes, -1)
+        hidden = adapter.prefill(embeddings, positions, cache)
+        cache.commit_text(n)
+        position += n
         logits = adapter.logits(hidden[-1:])[0]
         token = int(logits.argmax())
         if not answer:
@@ -91,7 +92,7 @@ def decode_greedily(
             on_text(adapter.decode(answer).rstrip("\ufffd"))
         if len(answer) == max_new_tokens:
             break
-        ids = torch.tensor([token], device=device)
+        embeddings = adapter.embed(torch.tensor([token], device=device))
     return Decoded(
         text=adapter.decode(answer).strip(),
         confidence=sum(probabilities) / len(probabilities) if probabilities else 0.0,

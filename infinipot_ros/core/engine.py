@@ -13,17 +13,21 @@ from torch import Tensor
 
 from infinipot_ros.compression import make_policy
 from infinipot_ros.compression.base import PolicyError, VideoTokens
-from infinipot_ros.core.adapter import EncodedBlock, ModelAdapter
+from infinipot_ros.core.adapter import ModelAdapter
 from infinipot_ros.core.cache import SlabCache
 from infinipot_ros.core.checks import check_frames
 from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.decoding import StopCheck, TextSink, decode_greedily
 from infinipot_ros.core.errors import ConfigError, QuestionError
+from infinipot_ros.core.interleave import interleave
+from infinipot_ros.core.numbering import BlockLayout
+from infinipot_ros.core.position_limit import check_position_limit
 from infinipot_ros.core.timeline import Timeline
-from infinipot_ros.core.types import Answer, MemoryStats
+from infinipot_ros.core.types import Answer, MemoryStats, Turn
 
 _LOG = logging.getLogger(__name__)
 
+_ROWS_APART = 4  # the widest pooling kernel reaches three rows
 _MAX_TOKEN_CHARACTERS = 32  # more than any but the rarest words have
 
 
@@ -46,8 +50,8 @@ class StreamEngine:
         self.config = config
         self._preprocess = adapter.preprocessor(config.min_pixels, config.max_pixels)
         self._prefix_ids = adapter.prefix_ids(config.system_prompt)
-        self._interval = adapter.step_interval(config.fps)
-        tokens_per_step = self._preprocess.max_tokens_per_step()
+        self._numbering = adapter.numbering(config.fps)
+        tokens_per_step = self._preprocess.max_tokens_per_step() + adapter.max_step_text()
         try:
             self._policy = make_policy(config.policy, config.policy_params, config.seed)
             self._capped = config.policy != "full"
@@ -60,11 +64,23 @@ class StreamEngine:
                 )
         except PolicyError as error:
             raise ConfigError(str(error)) from error
+        video_end = adapter.video_end()
         self._reserve = (
-            config.max_question_tokens + adapter.template_tokens() + config.max_new_tokens
+            (0 if video_end is None else len(video_end))
+            + config.max_dialogue_tokens
+            + config.max_question_tokens
+            + adapter.template_tokens()
+            + config.max_new_tokens
         )
         self._position_limit = config.position_limit or adapter.position_limit
-        self._check_position_limit(tokens_per_step)
+        check_position_limit(
+            config,
+            self._numbering,
+            limit=self._position_limit,
+            around=(len(self._prefix_ids), self._reserve),
+            patches=tokens_per_step - adapter.max_step_text(),
+            text=adapter.max_step_text(),
+        )
         try:
             self._cache = SlabCache(
                 adapter.shape,
@@ -90,6 +106,8 @@ class StreamEngine:
         device: str = "auto",
         dtype: str = "auto",
         attn_implementation: str = "sdpa",
+        device_map: str = "",
+        quantization: str = "",
     ) -> StreamEngine:
         """Load a model and return an engine for it.
 
@@ -99,19 +117,31 @@ class StreamEngine:
             device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, ``cuda:1``.
             dtype: ``auto`` (float32 on CPU, else as stored), ``float32``, ``bfloat16``,
                 ``float16``.
-            attn_implementation: ``sdpa`` or ``eager``.
+            attn_implementation: ``sdpa``, ``eager``, or ``flash_attention_2`` where flash-attn is
+                installed.
+            device_map: ``auto``, ``balanced`` or ``sequential`` spread the decoder's layers over
+                all CUDA devices (accelerate must be installed); empty puts the model on one.
+            quantization: ``8bit`` or ``4bit`` weights on a CUDA device (accelerate and
+                bitsandbytes must be installed); empty for none.
 
         Raises:
-            ConfigError: the configuration cannot work.
-            ModelError: the model is missing or its family is not supported.
+            ConfigError: the configuration or an option cannot work.
+            ModelError: the model is missing, too large, or its family is not supported.
         """
         # The one arrow upward, taken only when called: the facade that loads by name.
         from infinipot_ros.models import load_adapter
 
+        config = config if config is not None else EngineConfig()
         adapter = load_adapter(
-            model, device=device, dtype=dtype, attn_implementation=attn_implementation
+            model,
+            device=device,
+            dtype=dtype,
+            attn_implementation=attn_implementation,
+            device_map=device_map,
+            quantization=quantization,
+            cache_tokens=0 if config.policy == "full" else config.max_tokens,
         )
-        return cls(adapter, config if config is not None else EngineConfig())
+        return cls(adapter, config)
 
     # -- the three verbs -------------------------------------------------------------------
 
@@ -142,6 +172,7 @@ class StreamEngine:
         self,
         question: str,
         *,
+        history: Sequence[Turn] = (),
         max_new_tokens: int | None = None,
         on_text: TextSink | None = None,
         should_stop: StopCheck | None = None,
@@ -150,6 +181,8 @@ class StreamEngine:
 
         Args:
             question: natural language.
+            history: earlier turns of a dialogue, oldest first; of more than the configuration's
+                ``max_dialogue_tokens`` the newest are taken.
             max_new_tokens: longest answer, tokens; None takes the configuration's.
             on_text: called after each token with the answer so far.
             should_stop: polled before each token; returns ``cancelled`` or ``timeout`` to stop,
@@ -173,7 +206,7 @@ class StreamEngine:
                 decoded = decode_greedily(
                     self.adapter,
                     self._cache,
-                    self.adapter.question_ids(question),
+                    self._embed_question(question, history),
                     first_position=self._timeline.next_text_position(),
                     max_new_tokens=limit,
                     on_text=on_text,
@@ -198,7 +231,7 @@ class StreamEngine:
         self._policy.reset()
         self._timeline = Timeline(
             start=len(self._prefix_ids),
-            interval=self._interval,
+            numbering=self._numbering,
             frames_per_step=self.adapter.frames_per_step,
             device=self.adapter.shape.device,
         )
@@ -260,6 +293,18 @@ class StreamEngine:
         """The cache, to look at; changing it breaks the engine."""
         return self._cache
 
+    def _embed_question(self, question: str, history: Sequence[Turn]) -> Tensor:
+        """Return embeddings ``[n, hidden]`` from the video's end to the start of the answer."""
+        adapter, turns = self.adapter, list(history)
+        alone = len(adapter.question_ids(question))
+        ids = adapter.question_ids(question, turns)
+        while turns and len(ids) - alone > self.config.max_dialogue_tokens:
+            del turns[0]
+            ids = adapter.question_ids(question, turns)
+        words = adapter.embed(torch.tensor(ids, device=adapter.shape.device))
+        video_end = adapter.video_end()
+        return words if video_end is None else torch.cat((video_end.to(words.dtype), words))
+
     # -- one block -------------------------------------------------------------------------
 
     def _observe_block(self, images: list[NDArray[np.uint8]], stamps: list[int]) -> None:
@@ -269,23 +314,30 @@ class StreamEngine:
             images.append(images[-1])
             stamps.append(stamps[-1])
         pixels, grid = self._preprocess(images)
+        adapter, timeline = self.adapter, self._timeline
+        texts = [
+            adapter.step_text(timeline.next_step + number, seconds)
+            for number, seconds in enumerate(timeline.seconds(stamps))
+        ]
         with torch.inference_mode():
-            encoded = self.adapter.encode(self.adapter.to_device(pixels), grid)
-            self._make_room(encoded)
-            origin = self._timeline.place(encoded.steps, encoded.rows, encoded.cols, stamps)
-            self.adapter.prefill(encoded.embeddings, origin.positions, self._cache)
+            encoded = adapter.encode(adapter.to_device(pixels), grid)
+            block = interleave(encoded, texts, adapter.embed)
+            self._make_room(block.layout)
+            origin = timeline.place(block.layout, stamps)
+            adapter.prefill(block.embeddings, origin.positions, self._cache, block.deepstack)
         # Only now, when nothing can fail any more, does the block become part of the stream.
         self._cache.commit_video(origin)
-        self._timeline.advance(encoded.steps, encoded.rows, encoded.cols)
+        timeline.advance(block.layout, stamps)
         self._newest_stamp = newest
         self._frames += n_frames
         self._blocks += 1
         self._encode_ms = self._milliseconds_since(started)
 
-    def _make_room(self, encoded: EncodedBlock) -> None:
+    def _make_room(self, layout: BlockLayout) -> None:
         """Compress where the block would pass the cap, re-index where it would pass the limit."""
         cache, config = self._cache, self.config
-        incoming, per_step = encoded.embeddings.shape[0], encoded.rows * encoded.cols
+        incoming = layout.tokens
+        per_step = -(-incoming // layout.steps)  # a step's text may be longer than another's
         keep = self._policy.target(
             stored=cache.video_tokens,
             incoming=incoming,
@@ -305,7 +357,7 @@ class StreamEngine:
             self._compressions += 1
             self._compress_ms = self._milliseconds_since(started)
         cache.ensure(incoming)
-        self._keep_below_limit(encoded.steps)
+        self._keep_below_limit(layout)
 
     def _milliseconds_since(self, started: float) -> float:
         if self.adapter.shape.device.type == "cuda":
@@ -320,35 +372,37 @@ class StreamEngine:
                 return cache.video_keys[layers]
             return cache.unrotated_keys(layers, self.adapter.rotary)
 
+        rows, cols, text = cache.rows.long(), cache.cols.long(), None
+        if self.adapter.max_step_text():
+            text = rows < 0
+            # Apart from the grid, so that no neighbourhood of patches reaches into the text.
+            rows = torch.where(text, rows.amax() + _ROWS_APART, rows)
         return VideoTokens(
             values=cache.video_values,
             steps=cache.steps.long(),
-            rows=cache.rows.long(),
-            cols=cache.cols.long(),
+            rows=rows,
+            cols=cols,
             max_tokens=self.config.max_tokens,
             tokens_per_step=tokens_per_step,
             key_source=keys,
+            text=text,
         )
 
-    def _keep_below_limit(self, steps: int) -> None:
+    def _keep_below_limit(self, layout: BlockLayout) -> None:
         """Re-index the memory if the block or a question after it would pass the limit.
 
         Only then, not at every compression, and so that a quarter of the range is free afterwards:
         a key that survives thousands of compressions in half precision must not be rotated
         thousands of times.
         """
-        needed, timeline = steps * self._interval + self._reserve, self._timeline
-        if timeline.newest is None or timeline.newest + needed < self._position_limit:
+        timeline = self._timeline
+        needed = self._numbering.span(layout) + self._reserve
+        if timeline.next_text_position() + needed <= self._position_limit:
             return
         if self.config.positions == "compact":
             last = self._position_limit - needed
-            timeline.newest = self._cache.compact(
-                self.adapter.rotary,
-                timeline.next_step - 1,
-                origin=timeline.start,
-                interval=timeline.interval,
-                limit=last - (last - timeline.start) // 4,
-            )
+            limit = last - (last - timeline.start) // 4
+            timeline.compact(self._cache, self.adapter.rotary, limit)
         elif not self._limit_warned:
             self._limit_warned = True
             _LOG.warning(
@@ -365,22 +419,3 @@ class StreamEngine:
         with torch.inference_mode():
             self.adapter.prefill(self.adapter.embed(ids), positions, self._cache)
         self._cache.commit_text(len(ids))
-
-    def _check_position_limit(self, tokens_per_step: int) -> None:
-        block = self.config.block_steps * self._interval + self._reserve
-        least = len(self._prefix_ids) + 2 * block
-        if self._position_limit < least:
-            raise ConfigError(
-                f"position_limit is {self._position_limit}; prefix, two blocks and a question need "
-                f"at least {least} positions; raise it, or lower block_steps, max_question_tokens "
-                "or max_new_tokens"
-            )
-        span = self.config.max_tokens // tokens_per_step * self._interval
-        if self._capped and self.config.positions == "compact" and span > self._position_limit:
-            _LOG.warning(
-                "the steps that max_tokens %d can hold span %d positions, more than the model's "
-                "%d: retained steps will be squeezed together; raise fps or lower max_tokens",
-                self.config.max_tokens,
-                span,
-                self._position_limit,
-            )

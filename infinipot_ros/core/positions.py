@@ -101,13 +101,14 @@ class RotarySpec:
         return self._table[: position + 1]
 
 
-def _columns(axis: Tensor, number: int) -> slice:
-    """Return where in the head dimension an axis has its frequencies."""
-    found = torch.nonzero(axis == number).flatten().tolist()
-    steps = {after - before for before, after in pairwise(found)}
+def _columns(axis: Tensor, number: int) -> slice | Tensor:
+    """Return where in the head dimension an axis has its frequencies: a slice where one can say."""
+    found = torch.nonzero(axis == number).flatten()
+    places = found.tolist()
+    steps = {after - before for before, after in pairwise(places)}
     if len(steps) > 1:
-        raise ValueError(f"frequencies {found} of axis {number} are not evenly spaced")
-    return slice(found[0], found[-1] + 1, steps.pop() if steps else 1)
+        return found
+    return slice(places[0], places[-1] + 1, steps.pop() if steps else 1)
 
 
 def compact_steps(

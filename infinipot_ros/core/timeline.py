@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
-from infinipot_ros.core.cache import Provenance
+from infinipot_ros.core.cache import Provenance, SlabCache
+from infinipot_ros.core.numbering import BlockLayout, Cursor, Numbering, Stored
+from infinipot_ros.core.positions import RotarySpec
 
 
 @dataclass
@@ -16,61 +17,80 @@ class Timeline:
 
     Attributes:
         start: first position after the prefix.
-        interval: distance of two successive steps on the temporal axis.
+        numbering: how positions are counted.
         frames_per_step: frames of one temporal step.
         device: where provenance lives.
         next_step: index of the next step since the start of the stream.
-        newest: temporal position of the newest step; None before the first.
+        first_stamp: capture stamp of the stream's first frame, nanoseconds; None before it.
     """
 
     start: int
-    interval: int
+    numbering: Numbering
     frames_per_step: int
     device: torch.device
     next_step: int = 0
-    newest: int | None = None
-    _spatial_end: int = 0
+    first_stamp: int | None = None
+    cursor: Cursor = field(init=False)
 
-    def place(self, steps: int, rows: int, cols: int, stamps: list[int]) -> Provenance:
+    def __post_init__(self) -> None:
+        self.cursor = Cursor.at(self.start)
+
+    def seconds(self, stamps: list[int]) -> list[float]:
+        """Return for each step of a block to come its middle, seconds since the stream's start.
+
+        Never below 0, whatever a camera's clock does.
+        """
+        zero = stamps[0] if self.first_stamp is None else self.first_stamp
+        n = self.frames_per_step
+        ends = zip(stamps[::n], stamps[n - 1 :: n], strict=True)
+        return [max(0.0, ((first + last) / 2 - zero) / 1e9) for first, last in ends]
+
+    def place(self, layout: BlockLayout, stamps: list[int]) -> Provenance:
         """Return provenance of a block to come, positions as the library gives them to one video.
 
         Args:
-            steps: temporal steps of the block.
-            rows: patch rows of a step.
-            cols: patch columns of a step.
+            layout: what the block consists of.
             stamps: capture stamps of the block's frames, integer nanoseconds.
         """
-        first = self.start if self.newest is None else self.newest + self.interval
-        grid = torch.cartesian_prod(*(self._range(size) for size in (steps, rows, cols)))
-        step, row, col = grid.view(-1, 3).unbind(-1)
         # A step carries the stamp of its last frame: what it shows is not older than that.
         last = stamps[self.frames_per_step - 1 :: self.frames_per_step]
+        row, col = (
+            torch.cartesian_prod(torch.arange(layout.rows), torch.arange(layout.cols))
+            .view(-1, 2)
+            .unbind(-1)
+        )
+        steps, rows, cols = [], [], []
+        for number, (before, after) in enumerate(layout.texts):
+            text = torch.arange(before + after)
+            steps.append(torch.full((len(text) + len(row),), number))
+            rows += [torch.full((before,), -1), row, torch.full((after,), -1)]
+            cols += [text[:before], col, text[before:]]
+        step = torch.cat(steps).to(self.device)
+        positions, _ = self.numbering.place(layout, self.cursor)
         return Provenance(
             steps=step + self.next_step,
-            rows=row,
-            cols=col,
+            rows=torch.cat(rows).to(self.device),
+            cols=torch.cat(cols).to(self.device),
             stamps=torch.tensor(last, dtype=torch.int64, device=self.device)[step],
-            positions=torch.stack(
-                (first + step * self.interval, self.start + row, self.start + col)
-            ),
+            positions=positions.to(self.device),
         )
 
-    def advance(self, steps: int, rows: int, cols: int) -> None:
+    def advance(self, layout: BlockLayout, stamps: list[int]) -> None:
         """Count a block that was placed and has become part of the stream."""
-        first = self.start if self.newest is None else self.newest + self.interval
-        self.newest = first + (steps - 1) * self.interval
-        self.next_step += steps
-        self._spatial_end = max(self._spatial_end, rows, cols)
+        _, self.cursor = self.numbering.place(layout, self.cursor)
+        self.next_step += layout.steps
+        if self.first_stamp is None:
+            self.first_stamp = stamps[0]
+
+    def compact(self, cache: SlabCache, rotary: RotarySpec, limit: int) -> None:
+        """Re-index what the cache holds, so that its positions end below `limit`."""
+        if cache.video_tokens == 0:
+            self.cursor = Cursor.at(self.start)
+            return
+        stored = Stored(cache.steps, cache.rows < 0, cache.positions, self.next_step - 1)
+        positions, self.cursor = self.numbering.renumber(stored, self.cursor, limit)
+        cache.move(rotary, positions)
 
     def next_text_position(self) -> int:
-        """Return the first position of text after the video: one past the largest id on any axis.
-
-        As transformers 4.57 computed it, with which the weights were trained; 5.3 and later
-        place text elsewhere when left to themselves.
-        """
-        if self.newest is None:
-            return self.start
-        return max(self.newest, self.start + self._spatial_end - 1) + 1
-
-    def _range(self, size: int) -> Tensor:
-        return torch.arange(size, device=self.device)
+        """Return the first position of text after the video."""
+        return self.cursor.end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,13 @@ class Frame:
     image: NDArray[np.uint8]
     stamp_ns: int
     camera: str = ""
+
+
+class Turn(NamedTuple):
+    """A question of a dialogue with the answer that was given."""
+
+    question: str
+    answer: str
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infinipot_ros.core.adapter import ModelAdapter
+from infinipot_ros.core.adapter import Deepstack, ModelAdapter
 from infinipot_ros.core.cache import SlabCache
 from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.types import Turn
 from infinipot_ros.models.cache_bridge import as_library_cache
 
-_QUESTION = "\x00question\x00"  # cannot be typed, so it is found again whatever the template does
+# Cannot be typed, so they are found again whatever the template does.
+_QUESTION, _ANSWER, _NEXT = (f"\x00{name}\x00" for name in ("question", "answer", "next"))
 
 
 class TransformersAdapter(ModelAdapter):
@@ -55,6 +57,7 @@ class TransformersAdapter(ModelAdapter):
         _, suffix = self._render(None)
         before, _, after = suffix.partition(_QUESTION)
         self._before, self._after = self._template_ids(before), self._template_ids(after)
+        self._between: tuple[list[int], list[int]] | None = None
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -66,9 +69,14 @@ class TransformersAdapter(ModelAdapter):
         prefix, _ = self._render(system_prompt)
         return self._template_ids(prefix)
 
-    def question_ids(self, question: str) -> list[int]:
+    def question_ids(self, question: str, history: Sequence[Turn] = ()) -> list[int]:
         """Return token ids from the last video token up to the start of the answer."""
-        return self._before + self._typed_ids(question) + self._after
+        ids = list(self._before)
+        for turn in history:
+            to_answer, to_question = self._turn_ids()
+            ids += self._typed_ids(turn.question) + to_answer
+            ids += self._typed_ids(turn.answer) + to_question
+        return ids + self._typed_ids(question) + self._after
 
     def count_question_tokens(self, question: str) -> int:
         """Return how many tokens the question itself has."""
@@ -88,15 +96,22 @@ class TransformersAdapter(ModelAdapter):
         embeddings: Tensor = self._decoder.get_input_embeddings()(ids)
         return embeddings
 
-    def prefill(self, embeddings: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
+    def prefill(
+        self,
+        embeddings: Tensor,
+        positions: Tensor,
+        cache: SlabCache,
+        deepstack: Deepstack | None = None,
+    ) -> Tensor:
         """Run the decoder over new tokens; see :class:`ModelAdapter`."""
         # attention_mask stays None: the library then masks by slot, which is right after eviction;
         # a mask of the new tokens' ones would hide the memory without a word.
         output = self._decoder(
             inputs_embeds=embeddings.unsqueeze(0),
-            position_ids=positions.unsqueeze(1),
+            position_ids=positions if len(positions) == 1 else positions.unsqueeze(1),
             use_cache=True,
             **{self._cache_keyword: as_library_cache(cache)},
+            **self._deepstack_inputs(deepstack),
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
@@ -106,18 +121,47 @@ class TransformersAdapter(ModelAdapter):
         logits: Tensor = self._head(hidden).float()
         return logits
 
+    def _deepstack_inputs(self, deepstack: Deepstack | None) -> dict[str, Any]:
+        """Return what the decoder takes for visual features; families with any override it."""
+        if deepstack is not None:
+            raise ModelError(f"the decoder of {self.name!r} takes no visual features")
+        return {}
+
+    def _turn_ids(self) -> tuple[list[int], list[int]]:
+        """Return the template's tokens from a question to its answer, and on to the next one."""
+        if self._between is None:
+            turns: list[dict[str, Any]] = [
+                {"role": "user", "content": [{"type": "video"}, _text(_QUESTION)]},
+                {"role": "assistant", "content": [_text(_ANSWER)]},
+                {"role": "user", "content": [_text(_NEXT)]},
+            ]
+            try:
+                text = self._apply_template(turns)
+                _, _, rest = text.partition(_QUESTION)
+                to_answer, found, rest = rest.partition(_ANSWER)
+                to_question, also_found, _ = rest.partition(_NEXT)
+            except Exception as error:  # a template is a program, and may raise what it likes
+                raise ModelError(
+                    f"the chat template of {self.name!r} takes no dialogue: {error}"
+                ) from error
+            if not (found and also_found):
+                raise ModelError(f"the chat template of {self.name!r} drops turns of a dialogue")
+            self._between = self._template_ids(to_answer), self._template_ids(to_question)
+        return self._between
+
+    def _apply_template(self, messages: list[dict[str, Any]]) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        return text
+
     def _render(self, system_prompt: str | None) -> tuple[str, str]:
         """Return the prompt before and after the video, the question marked in the latter."""
         messages: list[dict[str, Any]] = []
         if system_prompt is not None:
-            messages.append(
-                {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
-            )
-        content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
-        messages.append({"role": "user", "content": content})
-        text: str = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
+            messages.append({"role": "system", "content": [_text(system_prompt)]})
+        messages.append({"role": "user", "content": [{"type": "video"}, _text(_QUESTION)]})
+        text = self._apply_template(messages)
         prefix, found, suffix = text.partition(self._video_token)
         if not found or _QUESTION not in suffix:
             raise ModelError(
@@ -135,6 +179,10 @@ class TransformersAdapter(ModelAdapter):
         with self._tokenizer_lock:
             encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
         return list(encoded.input_ids)
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:

@@ -25,9 +25,16 @@ class _SlabLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write ``[1, H, n, D]`` behind the committed slots; return all slots up to there."""
+        """Write ``[1, H, n, D]`` behind the committed slots; return all slots up to there.
+
+        What is returned is on the device of the layer.  Where a model is spread over several, the
+        slab is on the first, and the layers elsewhere copy all their keys and values over at every
+        pass: ``2 H (length + n) D`` numbers a layer, for each token of an answer too.  On its own
+        device a layer gets views, and nothing is copied.
+        """
         keys, values = self._slab.write(self._layer, key_states[0], value_states[0])
-        return keys.unsqueeze(0), values.unsqueeze(0)
+        device = key_states.device
+        return keys.unsqueeze(0).to(device), values.unsqueeze(0).to(device)
 
     def get_seq_length(self) -> int:
         """Return the number of committed slots."""

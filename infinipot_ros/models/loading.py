@@ -2,77 +2,197 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from infinipot_ros.core.adapter import ModelAdapter
 from infinipot_ros.core.errors import ConfigError, ModelError
-from infinipot_ros.core.types import EMBEDDED_MODEL
+from infinipot_ros.models.families import find_family, refuse_forgetting_layers
+from infinipot_ros.models.placement import Need, Placement, check_memory, has_library
+from infinipot_ros.models.sources import ModelFiles, could_not_load
+from infinipot_ros.models.spreading import plan_parts
+from infinipot_ros.models.weights import cache_bytes_per_token, loaded_bytes, read_weights
 
-_FAMILIES = ("qwen2_5_vl",)
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_ATTENTION = ("sdpa", "eager")
+_SHOWN = 3  # names of missing tensors in a message
 
 
 def load_adapter(
-    model: str, *, device: str = "auto", dtype: str = "auto", attn_implementation: str = "sdpa"
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn_implementation: str = "sdpa",
+    device_map: str = "",
+    quantization: str = "",
+    cache_tokens: int = 0,
 ) -> ModelAdapter:
     """Load a model and return its adapter.
+
+    All that can be refused is refused before the first weight is read: an unsupported family,
+    options that cannot work here, missing or broken files, too little memory.
 
     Args:
         model: ``roomworld`` (embedded), a local folder, or a hub id (``HF_HUB_OFFLINE`` holds).
         device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, ``cuda:1``.
         dtype: ``auto`` (float32 on CPU, else as stored), ``float32``, ``bfloat16``, ``float16``.
-        attn_implementation: ``sdpa`` or ``eager``.
+        attn_implementation: ``sdpa``, ``eager``, or ``flash_attention_2`` where flash-attn is
+            installed.
+        device_map: ``auto``, ``balanced`` or ``sequential`` spread the decoder's layers over all
+            CUDA devices; empty puts the model on one.  All else, the cache too, is on the first.
+        quantization: ``8bit`` or ``4bit`` weights of the decoder's layers, by bitsandbytes; empty
+            for none.
+        cache_tokens: tokens that a cache will hold, counted when memory is checked; 0: unknown.
 
     Raises:
-        ConfigError: unknown device, dtype or attention implementation.
-        ModelError: the model is missing, incomplete, or of a family that is not supported.
+        ConfigError: an option is unknown, clashes with another, or needs what is not installed.
+        ModelError: the model is missing, incomplete, too large, or of a family that is not
+            supported.
     """
-    target = _device(device)
-    if attn_implementation not in _ATTENTION:
-        raise ConfigError(
-            f"attn_implementation is {attn_implementation!r}; it must be one of {_ATTENTION}"
-        )
-    wanted = _dtype(dtype, target)
-    source = _source(model)
+    placement = Placement.of(
+        device=device,
+        dtype=dtype,
+        attention=attn_implementation,
+        device_map=device_map,
+        quantization=quantization,
+    )
+    files = ModelFiles.of(model)
+    raw = files.config()
+    family = find_family(model, raw["model_type"])
+    _check_architecture(model, raw, family.library)
 
     import transformers
 
     try:
-        config = transformers.AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        raise _missing(model, error) from error
-    if config.model_type not in _FAMILIES:
-        raise ModelError(
-            f"model {model!r} is of family {config.model_type!r}; supported: {', '.join(_FAMILIES)}"
+        config = transformers.AutoConfig.from_pretrained(files.source, local_files_only=files.local)
+        refuse_forgetting_layers(model, config)
+        placement.check_stored_dtype(_stored_dtype(config))
+        _check_quantized(model, config, quantization)
+        template, processor_config = files.chat_template(), files.processor_config()
+        library = getattr(transformers, family.library)
+        arguments = _place(files, config, library, placement, cache_tokens)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            files.source, local_files_only=files.local
         )
-
-    from infinipot_ros.models.qwen_vl import Qwen25VLAdapter
-
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        with _quiet_progress():
-            network = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(
-                source,
-                dtype=wanted,
-                attn_implementation=attn_implementation,
-                use_safetensors=True,
-            )
-        network.to(target).eval().requires_grad_(False)
-        return Qwen25VLAdapter(
-            model, model=network, tokenizer=tokenizer, processor_config=_processor_config(source)
+        tokenizer.chat_template = template
+        network = _load_network(files, library, placement, arguments)
+        adapter = getattr(import_module(f"{__package__}.{family.module}"), family.adapter)
+        loaded: ModelAdapter = adapter(
+            model, model=network, tokenizer=tokenizer, processor_config=processor_config
         )
+        return loaded
     except (ModelError, ConfigError):
         raise
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"model {model!r} does not fit {placement.device}: {str(error).splitlines()[0]}"
+        ) from error
     except Exception as error:  # a folder can be broken in more ways than there are types for
-        raise _missing(model, error) from error
+        raise could_not_load(model, error) from error
+
+
+def _place(
+    files: ModelFiles, config: Any, library: Any, placement: Placement, cache_tokens: int
+) -> dict[str, Any]:
+    """Check the weights' files and the memory; return where the library is to put them."""
+    tensors = read_weights(files)
+    wanted = placement.dtype or _stored_dtype(config)
+    dtype = wanted or torch.float32
+    cache = cache_tokens * cache_bytes_per_token(config, dtype.itemsize)
+    if placement.device_map or placement.quantization:
+        parts = plan_parts(library, config, dtype, placement.quantization)
+        return parts.arguments(files.name, placement, cache)
+    need = Need(loaded_bytes(tensors.values(), wanted), cache)
+    check_memory(files.name, need, placement.device, _remedies(placement, dtype))
+    if placement.device.type == "cpu":
+        return {}
+    if has_library("accelerate"):
+        return {"device_map": {"": placement.device}}
+    # Without it the library loads into the host's memory first.
+    host = torch.device("cpu")
+    check_memory(files.name, Need(need.weights), host, ["`pip install accelerate` loads past it"])
+    return {}
+
+
+def _stored_dtype(config: Any) -> torch.dtype | None:
+    """Return the number format that the config names, None where it names none."""
+    dtype = config.dtype or config.get_text_config(decoder=True).dtype
+    return dtype if isinstance(dtype, torch.dtype) else None
+
+
+def _remedies(placement: Placement, dtype: torch.dtype) -> list[str]:
+    on_gpu = placement.device.type == "cuda"
+    return [
+        "take a smaller model",
+        *(["set dtype to 'bfloat16'"] if dtype.itemsize > 2 else []),
+        *(["set quantization to '8bit' or '4bit'"] if on_gpu else []),
+        *(["set device_map to 'auto'"] if on_gpu and torch.cuda.device_count() > 1 else []),
+    ]
+
+
+def _load_network(
+    files: ModelFiles, library: Any, placement: Placement, arguments: dict[str, Any]
+) -> Any:
+    """Load the weights; refuse them where some are not in the files."""
+    with _quiet_progress():
+        network, info = library.from_pretrained(
+            files.source,
+            dtype=placement.dtype or "auto",
+            attn_implementation=placement.attention,
+            use_safetensors=True,
+            local_files_only=files.local,
+            output_loading_info=True,
+            **arguments,
+        )
+    # The library fills these with random numbers and goes on.
+    if missing := sorted(info["missing_keys"]):
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise could_not_load(
+            files.name,
+            f"its files lack {len(missing)} of the weights that {library.__name__} has: "
+            f"{', '.join(missing[:_SHOWN])}{more}",
+        )
+    if not arguments and placement.device.type != "cpu":
+        network.to(placement.device)
+    return network.eval().requires_grad_(False)
+
+
+def _check_architecture(model: str, raw: dict[str, Any], library: str) -> None:
+    named = raw.get("architectures")
+    if named and library not in named:
+        raise ModelError(
+            f"model {model!r} is a {', '.join(map(str, named))}; of its family "
+            f"{raw['model_type']!r} a {library} is needed, which generates text"
+        )
+
+
+def _check_quantized(model: str, config: Any, quantization: str) -> None:
+    """Refuse weights that are stored quantized where the library for them is missing."""
+    stored = getattr(config, "quantization_config", None)
+    if stored is None:
+        return
+    settings = stored if isinstance(stored, dict) else stored.to_dict()
+    method = settings.get("quant_method", "unknown")
+    method = getattr(method, "value", method)
+    if quantization:
+        raise ConfigError(
+            f"quantization is {quantization!r}, but the weights of {model!r} are stored quantized "
+            f"already ({method}): leave it empty"
+        )
+    from transformers.quantizers import AutoHfQuantizer
+
+    try:
+        AutoHfQuantizer.from_config(stored).validate_environment()
+    except Exception as error:  # each library has its own ways to be missing
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(
+            f"the weights of {model!r} are stored quantized ({method}), and this machine lacks "
+            f"what reads them: {reason}"
+        ) from error
 
 
 @contextmanager
@@ -89,80 +209,3 @@ def _quiet_progress() -> Iterator[None]:
             logging.enable_progress_bar()
     else:
         yield
-
-
-def _source(model: str) -> str:
-    """Return what from_pretrained takes, or refuse a folder that is not there."""
-    if not model.strip():
-        raise ModelError(
-            f"model is empty; give {EMBEDDED_MODEL!r} (embedded), a local folder, or a hub id"
-        )
-    if model == EMBEDDED_MODEL:
-        folder = Path(__file__).parent / EMBEDDED_MODEL
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"the embedded model's files are missing from {folder}; reinstall")
-        return str(folder)
-    try:
-        path = Path(model).expanduser()
-    except RuntimeError as error:  # ~somebody has no home
-        raise ModelError(f"model {model!r} cannot be found: {error}") from error
-    # "org/name" is a hub id unless such a folder exists; anything else can only be a folder.
-    looks_local = model.startswith((".", "/", "~")) or model.count("/") != 1
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelError(f"model folder {path} holds no config.json")
-        return str(path)
-    if looks_local:
-        raise ModelError(
-            f"model {model!r} is neither {EMBEDDED_MODEL!r} (embedded), nor an existing folder, "
-            "nor a hub id of the form 'organisation/name'"
-        )
-    return model
-
-
-def _missing(model: str, error: Exception) -> ModelError:
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
-    return ModelError(
-        f"model {model!r} could not be loaded: {reason} (give a complete local folder, or make the "
-        "hub reachable; HF_HUB_OFFLINE=1 uses only what was downloaded before)"
-    )
-
-
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    target: torch.device | None
-    try:
-        target = torch.device(device)
-    except RuntimeError:
-        target = None
-    if target is None or target.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {device!r}; it must be 'auto', 'cpu', 'cuda' or 'cuda:N'")
-    if target.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device is {device!r}, but torch finds no CUDA device; use 'cpu'")
-    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"device is {device!r}, but there are {torch.cuda.device_count()} CUDA devices"
-        )
-    return target
-
-
-def _dtype(dtype: str, device: torch.device) -> torch.dtype | str:
-    if dtype == "auto":
-        # Half precision on a CPU is slower than float32 and less exact.
-        return torch.float32 if device.type == "cpu" else "auto"
-    try:
-        return _DTYPES[dtype]
-    except KeyError:
-        raise ConfigError(
-            f"dtype is {dtype!r}; it must be 'auto' or one of {', '.join(_DTYPES)}"
-        ) from None
-
-
-def _processor_config(source: str) -> dict[str, Any]:
-    from transformers.utils import cached_file
-
-    path = cached_file(source, "preprocessor_config.json")
-    content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    return content

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: ``Qwen2_5_VLForConditionalGeneration`` as a ModelAdapter."""
+"""Qwen2-VL and Qwen2.5-VL as ModelAdapters, and what Qwen3-VL shares with them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from infinipot_ros.core.adapter import EncodedBlock
 from infinipot_ros.core.cache import CacheShape
 from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.numbering import VideoGrid
 from infinipot_ros.core.positions import RotarySpec
 from infinipot_ros.models.base import TransformersAdapter, rotary_axis, stop_ids_of
 from infinipot_ros.models.patchify import QwenPreprocessor
@@ -19,20 +20,25 @@ from infinipot_ros.models.patchify import QwenPreprocessor
 _MIN_TOKENS, _MAX_TOKENS = 4, 256
 
 
-class Qwen25VLAdapter(TransformersAdapter):
-    """Adapter of one loaded Qwen2.5-VL model.
+class QwenAdapter(TransformersAdapter):
+    """What the Qwen vision-language models have in common: encoder, patches, three-axis RoPE.
 
     Args:
         name: the model's name as the user gave it.
-        model: ``Qwen2_5_VLForConditionalGeneration`` in eval mode.
+        model: the family's ``...ForConditionalGeneration`` in eval mode.
         tokenizer: its tokenizer, with chat template.
         processor_config: content of ``preprocessor_config.json``.  ``size`` with ``height`` and
-            ``width`` resizes every frame to exactly that; else ``min_pixels`` is honoured and
-            ``max_pixels`` bounded to what suits a stream.
+            ``width`` resizes every frame to exactly that; else the smallest number of pixels
+            (``min_pixels`` or ``shortest_edge`` of ``size``) is honoured, and the largest
+            (``max_pixels`` or ``longest_edge``) bounded to what suits a stream.
 
     Raises:
         ModelError: the model has layers that cannot be capped.
     """
+
+    # Of the images that the vision encoders were trained with, should the file not say.
+    _mean = (0.48145466, 0.4578275, 0.40821073)
+    _std = (0.26862954, 0.26130258, 0.27577711)
 
     def __init__(
         self, name: str, *, model: Any, tokenizer: Any, processor_config: dict[str, Any]
@@ -44,9 +50,9 @@ class Qwen25VLAdapter(TransformersAdapter):
             decoder=model.model.language_model,
             head=model.lm_head,
             stop_ids=stop_ids_of(model, tokenizer),
-            video_token=tokenizer.convert_ids_to_tokens(model.config.video_token_id),
+            video_token=self._placeholder(model.config, tokenizer),
         )
-        if any(kind != "full_attention" for kind in text.layer_types):
+        if any(kind != "full_attention" for kind in getattr(text, "layer_types", None) or ()):
             raise ModelError(
                 f"{name!r} has sliding-window layers; they forget by themselves and cannot be "
                 "capped honestly: set use_sliding_window to false in its config"
@@ -60,7 +66,9 @@ class Qwen25VLAdapter(TransformersAdapter):
         parameter = next(self._decoder.parameters())
         self.rotary = RotarySpec(
             inv_freq=rotary.inv_freq.float(),
-            axis=rotary_axis(rotary.mrope_section, len(rotary.inv_freq), rotary.inv_freq.device),
+            axis=self._rotary_axis(
+                rotary.mrope_section, len(rotary.inv_freq), rotary.inv_freq.device
+            ),
         )
         self.shape = CacheShape(
             layers=text.num_hidden_layers,
@@ -80,30 +88,19 @@ class Qwen25VLAdapter(TransformersAdapter):
         fixed = None
         if "height" in size and not (min_pixels or max_pixels):
             fixed = (int(size["height"]), int(size["width"]))
-        largest = max_pixels or min(
-            int(config.get("max_pixels", _MAX_TOKENS * token)), _MAX_TOKENS * token
-        )
-        smallest = min_pixels or min(int(config.get("min_pixels", _MIN_TOKENS * token)), largest)
+        own_most = config.get("max_pixels") or size.get("longest_edge") or _MAX_TOKENS * token
+        own_least = config.get("min_pixels") or size.get("shortest_edge") or _MIN_TOKENS * token
+        largest = max_pixels or min(int(own_most), _MAX_TOKENS * token)
         return QwenPreprocessor(
             patch_size=patch,
             merge_size=merge,
             frames_per_step=self.frames_per_step,
-            mean=tuple(config.get("image_mean", (0.48145466, 0.4578275, 0.40821073))),
-            std=tuple(config.get("image_std", (0.26862954, 0.26130258, 0.27577711))),
-            min_pixels=smallest,
+            mean=tuple(config.get("image_mean", self._mean)),
+            std=tuple(config.get("image_std", self._std)),
+            min_pixels=min_pixels or min(int(own_least), largest),
             max_pixels=largest,
             fixed_size=fixed,
         )
-
-    def step_interval(self, fps: float) -> int:
-        """Return the distance of two steps on the temporal axis.
-
-        The library truncates ``step * seconds_per_step * tokens_per_second``; a whole interval is
-        the same where that product is whole (2 fps: 2 for the published models) and keeps steps
-        evenly spaced, and re-indexing exact, where it is not.
-        """
-        per_second = float(self._vision_config.tokens_per_second)
-        return max(1, round(per_second * self.frames_per_step / fps))
 
     def encode(self, pixels: Tensor, grid: tuple[int, int, int]) -> EncodedBlock:
         """Run the vision encoder; see :class:`ModelAdapter`."""
@@ -118,4 +115,37 @@ class Qwen25VLAdapter(TransformersAdapter):
             steps=grid[0],
             rows=grid[1] // merge,
             cols=grid[2] // merge,
+            deepstack=tuple(getattr(output, "deepstack_features", None) or ()),
         )
+
+    @staticmethod
+    def _placeholder(config: Any, tokenizer: Any) -> str:
+        """Return what stands for the video in the rendered template."""
+        return str(tokenizer.convert_ids_to_tokens(config.video_token_id))
+
+    @staticmethod
+    def _rotary_axis(sections: list[int], frequencies: int, device: torch.device) -> Tensor:
+        """Return the position axis of each frequency, int64 ``[frequencies]``."""
+        return rotary_axis(sections, frequencies, device)
+
+
+class Qwen2VLAdapter(QwenAdapter):
+    """Adapter of one loaded ``Qwen2VLForConditionalGeneration``."""
+
+    def numbering(self, fps: float) -> VideoGrid:  # noqa: ARG002 (its weights know no seconds)
+        """Return how positions are counted: the next step is one further, at any rate."""
+        return VideoGrid(1)
+
+
+class Qwen25VLAdapter(QwenAdapter):
+    """Adapter of one loaded ``Qwen2_5_VLForConditionalGeneration``."""
+
+    def numbering(self, fps: float) -> VideoGrid:
+        """Return how positions are counted, steps at a whole distance on the temporal axis.
+
+        The library truncates ``step * seconds_per_step * tokens_per_second``; a whole interval is
+        the same where that product is whole (2 fps: 2 for the published models) and keeps steps
+        evenly spaced, and re-indexing exact, where it is not.
+        """
+        per_second = float(self._vision_config.tokens_per_second)
+        return VideoGrid(max(1, round(per_second * self.frames_per_step / fps)))

