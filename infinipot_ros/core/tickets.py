@@ -48,6 +48,7 @@ class Ticket:
     Args:
         question: natural language.
         camera: name of the camera.
+        conversation_id: conversation that it follows up on; empty for none.
         max_new_tokens: longest answer, tokens; None takes the engine's default.
         timeout_s: time limit from now on, seconds.
         on_text: called from the model's thread with the answer so far.
@@ -58,12 +59,14 @@ class Ticket:
         question: str,
         *,
         camera: str,
+        conversation_id: str,
         max_new_tokens: int | None,
         timeout_s: float,
         on_text: Callable[[str], None] | None,
     ) -> None:
         self.question = question
         self.camera = camera
+        self.conversation_id = conversation_id
         self.max_new_tokens = max_new_tokens
         self.asked_at = time.monotonic()
         self._deadline = self.asked_at + timeout_s

@@ -17,17 +17,19 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 
 from infinipot_ros.core.batching import FrameBatcher, StampSampler
+from infinipot_ros.core.conversations import Conversations, check_conversation_id
 from infinipot_ros.core.engine import StreamEngine
 from infinipot_ros.core.errors import (
     BusyError,
     ConfigError,
     InfinipotError,
+    ModelError,
     QuestionError,
     QueueFullError,
     StoppedError,
 )
 from infinipot_ros.core.tickets import CameraStatus, Ticket
-from infinipot_ros.core.types import FinishReason, Frame
+from infinipot_ros.core.types import FinishReason, Frame, Turn
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,6 +43,9 @@ class Worker:
         max_pending_frames: frames that may wait per camera; 0 takes two blocks.
         max_pending_questions: questions that may wait, the one being answered not counted.
         question_timeout_s: default time limit of a question, seconds.
+        max_conversations: conversations that are kept, over all cameras; the least recently used
+            goes first.
+        conversation_timeout_s: time without a question after which one is forgotten, seconds.
         on_error: called, from the model's thread, with a line of text for every block that failed.
 
     Raises:
@@ -55,6 +60,8 @@ class Worker:
         max_pending_frames: int = 0,
         max_pending_questions: int = 8,
         question_timeout_s: float = 30.0,
+        max_conversations: int = 32,
+        conversation_timeout_s: float = 600.0,
         on_error: Callable[[str], None] | None = None,
     ) -> None:
         if not engines:
@@ -70,6 +77,7 @@ class Worker:
         }
         self._max_questions = max_pending_questions
         self._timeout_s = float(question_timeout_s)
+        self._conversations = Conversations(max_conversations, conversation_timeout_s)
         self._on_error = on_error if on_error is not None else _LOG.error
         self._changed = threading.Condition()
         self._jobs: deque[Ticket | _Reset] = deque()
@@ -159,6 +167,7 @@ class Worker:
         question: str,
         *,
         camera: str = "",
+        conversation_id: str = "",
         max_new_tokens: int = 0,
         timeout_s: float = 0.0,
         on_text: Callable[[str], None] | None = None,
@@ -168,6 +177,9 @@ class Worker:
         Args:
             question: natural language.
             camera: name of the camera; empty takes the default one.
+            conversation_id: questions of one id about one camera follow up on each other: each is
+                answered after the turns that were finished before it; empty for a question of its
+                own.
             max_new_tokens: longest answer, tokens; 0 takes the engine's default.
             timeout_s: time limit from now to the last token, seconds; 0 takes the default.
             on_text: called from the model's thread after each token with the answer so far.
@@ -176,7 +188,7 @@ class Worker:
             A ticket for the answer.
 
         Raises:
-            QuestionError: the question cannot be asked.
+            QuestionError: the question cannot be asked, or cannot follow up on others.
             QueueFullError: too many questions wait.
             StoppedError: the worker has stopped.
         """
@@ -186,9 +198,12 @@ class Worker:
                 f"timeout_s is {timeout_s!r}; it must be 0 (default) or more seconds"
             )
         stream.engine.check_question(question, max_new_tokens or None)
+        if conversation_id:
+            stream.check_dialogue(conversation_id)
         ticket = Ticket(
             question,
             camera=stream.name,
+            conversation_id=conversation_id,
             max_new_tokens=max_new_tokens or None,
             timeout_s=timeout_s or self._timeout_s,
             on_text=on_text,
@@ -211,6 +226,7 @@ class Worker:
     def reset(self, camera: str | None = None, timeout_s: float = 10.0) -> None:
         """Forget what one camera (None: every camera) has seen; returns when it is done.
 
+        The conversations about it are forgotten too: their answers rest on what it has seen.
         Questions asked before are answered before.
 
         Raises:
@@ -312,9 +328,13 @@ class Worker:
             return "cancelled" if self._stopping else ticket.should_stop()
 
         queued_s = time.monotonic() - ticket.asked_at
+        # Read now and not when it was asked: the turn before it may have been answered since.
+        camera, conversation_id = ticket.camera, ticket.conversation_id
+        history = self._conversations.history(camera, conversation_id, ticket.asked_at)
         try:
             answer = stream.engine.ask(
                 ticket.question,
+                history=history,
                 max_new_tokens=ticket.max_new_tokens,
                 on_text=ticket.on_text,
                 should_stop=should_stop,
@@ -325,6 +345,9 @@ class Worker:
             self._on_error(f"a question failed: {type(error).__name__}: {error}")
             ticket.fail(InfinipotError(f"the model failed: {type(error).__name__}: {error}"))
         else:
+            self._conversations.add(
+                camera, conversation_id, ticket.question, answer, time.monotonic()
+            )
             first_s = queued_s + answer.first_token_s if answer.n_tokens else 0.0
             latency_s = time.monotonic() - ticket.asked_at
             ticket.finish(replace(answer, latency_s=latency_s, first_token_s=first_s))
@@ -332,6 +355,7 @@ class Worker:
     def _carry_out(self, reset: _Reset) -> None:
         try:
             for stream in reset.streams:
+                self._conversations.forget(stream.name)
                 stream.engine.reset()
                 stats = stream.engine.stats()
                 with self._changed:
@@ -381,6 +405,27 @@ class _Stream:
         self.converting = self.in_flight = 0
         self.drops: dict[str, int] = {}
         self.memory = engine.stats()
+
+    def check_dialogue(self, conversation_id: str) -> None:
+        """Refuse a conversation that this memory or its model cannot have, at its first question.
+
+        Raises:
+            QuestionError: naming the id and what would have to change.
+        """
+        check_conversation_id(conversation_id)
+        if self.engine.config.max_dialogue_tokens == 0:
+            raise QuestionError(
+                f"conversation_id is {conversation_id!r}, but max_dialogue_tokens is 0, which "
+                "leaves no room for earlier turns; leave conversation_id empty, or set "
+                "max_dialogue_tokens"
+            )
+        try:
+            self.engine.adapter.question_ids("", [Turn("", "")])
+        except ModelError as error:
+            raise QuestionError(
+                f"conversation_id is {conversation_id!r}, but {error}; leave conversation_id "
+                "empty and put what the question refers to into the question"
+            ) from error
 
     def drop(self, reason: str, count: int) -> None:
         if count:

@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("question", help="what to ask, in quotes")
     parser.add_argument("--camera", default="", help="which camera's memory (default: the first)")
+    parser.add_argument(
+        "--conversation",
+        metavar="ID",
+        default="",
+        help="follow up on the questions asked before with this ID, a word of your choice",
+    )
     parser.add_argument("--node", default="infinipot", help="name of the node (%(default)s)")
     parser.add_argument(
         "--timeout", type=float, default=0.0, help="time limit in seconds (default: the node's)"
@@ -81,6 +87,7 @@ def _ask(node: Node, args: argparse.Namespace, stop: StopRequest) -> int:
     goal = Ask.Goal(
         question=args.question,
         camera=args.camera,
+        conversation_id=args.conversation,
         max_new_tokens=args.max_new_tokens,
         timeout_s=args.timeout,
     )

@@ -171,6 +171,8 @@ class InfinipotNode(LifecycleNodeMixin, Node):
             max_pending_frames=values["queue.frames"],
             max_pending_questions=values["queue.questions"],
             question_timeout_s=values["question.timeout_s"],
+            max_conversations=values["question.max_conversations"],
+            conversation_timeout_s=values["question.conversation_timeout_s"],
             on_error=self.get_logger().error,
         )
         worker.start()
@@ -364,6 +366,8 @@ def load_engines(settings: Settings) -> dict[str, StreamEngine]:
         device=values["device"],
         dtype=values["dtype"],
         attn_implementation=values["attn_implementation"],
+        device_map=values["device_map"],
+        quantization=values["quantization"],
     )
     engines = {next(cameras): first}
     engines.update({camera: StreamEngine(first.adapter, settings.engine) for camera in cameras})

@@ -139,8 +139,20 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
         "attn_implementation",
         "sdpa",
-        "attention kernel of the language model",
-        choices=("sdpa", "eager"),
+        "attention kernel; flash_attention_2 needs CUDA and flash-attn",
+        choices=("sdpa", "eager", "flash_attention_2"),
+    ),
+    Parameter(
+        "device_map",
+        "",
+        "spreads the model's layers over all CUDA devices, with accelerate; empty: one device",
+        choices=("", "auto", "balanced", "sequential"),
+    ),
+    Parameter(
+        "quantization",
+        "",
+        "weights of the language model in 8 or 4 bits, with bitsandbytes on CUDA; empty: neither",
+        choices=("", "8bit", "4bit"),
     ),
     Parameter(
         "cpu_threads",
@@ -270,6 +282,31 @@ PARAMETERS: tuple[Parameter, ...] = (
         low=0.1,
         high=3600.0,
         live=True,
+    ),
+    Parameter(
+        "question.max_dialogue_tokens",
+        256,
+        "earlier turns of its conversation that a question brings along, the newest that fit; room "
+        "for them is reserved; 0: no conversations",
+        unit="tokens",
+        low=0,
+        high=65_536,
+    ),
+    Parameter(
+        "question.max_conversations",
+        32,
+        "conversations that are kept, over all cameras; the least recently used goes first",
+        unit="conversations",
+        low=1,
+        high=1024,
+    ),
+    Parameter(
+        "question.conversation_timeout_s",
+        600.0,
+        "time without a question after which a conversation is forgotten",
+        unit="s",
+        low=1.0,
+        high=604_800.0,
     ),
     Parameter(
         "question.system_prompt", "", "replaces the model's own system prompt; empty: keeps it"

@@ -155,11 +155,6 @@ class QuestionDoors:
     ) -> str:
         """Ask, wait and fill in the result; return the finish reason, "refused" if none."""
         try:
-            if request.conversation_id:
-                raise QuestionError(
-                    f"conversation_id is {request.conversation_id!r}, but conversations are not "
-                    "supported; leave it empty and put what the question refers to into it"
-                )
             timeout_s = float(request.timeout_s)
             if not 0.0 <= timeout_s <= MAX_TIMEOUT_S:
                 raise QuestionError(
@@ -169,6 +164,7 @@ class QuestionDoors:
             ticket = self._host.worker().ask(
                 request.question,
                 camera=request.camera,
+                conversation_id=request.conversation_id,
                 max_new_tokens=request.max_new_tokens,
                 timeout_s=timeout_s,
                 on_text=on_text,

@@ -50,6 +50,7 @@ class Settings:
             positions=values["memory.positions"],
             max_question_tokens=values["question.max_tokens"],
             max_new_tokens=values["question.max_new_tokens"],
+            max_dialogue_tokens=values["question.max_dialogue_tokens"],
             system_prompt=values["question.system_prompt"] or None,
             min_pixels=values["sampling.min_pixels"],
             max_pixels=values["sampling.max_pixels"],
@@ -81,6 +82,9 @@ _PARAMETER_NAMES = {
     "max_pending_frames": "queue.frames",
     "max_pending_questions": "queue.questions",
     "max_question_tokens": "question.max_tokens",
+    "max_dialogue_tokens": "question.max_dialogue_tokens",
+    "max_conversations": "question.max_conversations",
+    "conversation_timeout_s": "question.conversation_timeout_s",
 }
 # Names with an underscore are no words of English; the others are names where a value follows.
 _CORE_NAME = re.compile(

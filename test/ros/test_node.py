@@ -107,7 +107,7 @@ def test_time_limit_ends_a_question(graph, statuses):
         ({"question": QUESTION, "max_new_tokens": 5000}, ["5000", "4000"]),
         ({"question": QUESTION, "timeout_s": -1.0}, ["timeout_s", "-1"]),
         ({"question": QUESTION, "timeout_s": float("nan")}, ["timeout_s", "nan"]),
-        ({"question": QUESTION, "conversation_id": "a"}, ["conversation_id", "'a'"]),
+        ({"question": QUESTION, "conversation_id": "a" * 129}, ["conversation_id", "129", "128"]),
     ],
 )
 def test_questions_that_cannot_be_asked_are_refused_with_the_reason(
