@@ -15,6 +15,7 @@ _COMMANDS = {
     "ask": ("infinipot_ros.ros.ask", "ask a running node a question"),
     "camera": ("infinipot_ros.ros.camera", "publish RoomWorld, a video or a bag as a camera"),
     "demo": ("infinipot_ros.ros.demo", "camera, node and questions in one show"),
+    "plan": ("infinipot_ros.planning.command", "how much memory a model, cache and passes take"),
     "bench": ("", "measure speed, compression, memory or constancy"),
 }
 _BENCHES = {
@@ -26,6 +27,10 @@ _BENCHES = {
     "memory": (
         "infinipot_ros.bench.memory",
         "what each retention policy still remembers, by cap, delay and kind of stream",
+    ),
+    "plan": (
+        "infinipot_ros.bench.plan_check",
+        "the bytes of `infinipot plan` against those that a small model really takes",
     ),
     "soak": (
         "infinipot_ros.bench.soak",
@@ -39,6 +44,7 @@ try it:
   infinipot camera --source roomworld               terminal 1
   infinipot node                                    terminal 2
   infinipot ask "did you see a cup?"                terminal 3
+  infinipot plan --model Qwen/Qwen2.5-VL-3B-Instruct --device-memory 16GB
 
 `infinipot COMMAND --help` explains a command; `infinipot node` takes ROS arguments only, such as
 `--ros-args --params-file FILE -r image:=/front/image_raw`.

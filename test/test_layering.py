@@ -16,11 +16,12 @@ BELOW = {
     "compression": set(),
     "core": {"compression"},
     "models": {"core"},
+    "planning": {"core"},
     "roomworld": {"core"},
     "replay": {"core", "roomworld"},
-    "bench": {"compression", "core", "models", "replay", "roomworld"},
+    "bench": {"compression", "core", "models", "planning", "replay", "roomworld"},
     "ros": {"compression", "core", "replay", "roomworld"},
-    "cli": {"bench", "core", "replay", "roomworld", "ros"},
+    "cli": {"bench", "core", "planning", "replay", "roomworld", "ros"},
     "resources": set(),
 }
 GENERATED = {"msg", "srv", "action"}

@@ -1,0 +1,261 @@
+"""Put the figures together: what a model with so many cameras takes on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from infinipot_ros.core.config import EngineConfig
+from infinipot_ros.core.errors import ConfigError
+from infinipot_ros.planning.activations import Passes, compression_peak
+from infinipot_ros.planning.cache import CacheBytes, policy_state, rotation_tables
+from infinipot_ros.planning.frames import PROMPTS, StepShape, step_shape
+from infinipot_ros.planning.parameters import count_parameters
+from infinipot_ros.planning.source import ModelFiles
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+"""Bytes of a number of a decoder layer; at 4 bits, 64 of them share a float32 scale."""
+ATTENTION = ("sdpa", "eager")
+
+_RUNTIME = 512 * 2**20  # of a CUDA context with the kernels of torch: a rule of thumb
+_HOUR = 3600
+_DEFAULTS = EngineConfig()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a model is to carry.
+
+    Attributes:
+        cap: M, tokens per layer and head of each camera.
+        cameras: cameras, each with a memory of its own.
+        fps: frames a second taken from each.
+        pixels: largest frame after resizing, pixels; 0 takes the model's own.
+        block_steps: temporal steps encoded together.
+        retain_ratio: share of the cap that a compression leaves.
+        dtype: number format of the weights; empty takes the stored one.
+        quantization: ``8bit`` or ``4bit`` weights of the decoder's layers; empty for neither.
+        attention: ``sdpa`` or ``eager``.
+        device_memory: bytes of the device; 0 where it is not known.
+        question_tokens: longest question with its template; 0 takes the engine's default.
+        prefix_tokens: of the system prompt; 0 takes the model's own.
+        reserve_tokens: slots for a question and its answer; 0 takes the engine's default.
+    """
+
+    cap: int = _DEFAULTS.max_tokens
+    cameras: int = 1
+    fps: float = _DEFAULTS.fps
+    pixels: int = 0
+    block_steps: int = _DEFAULTS.block_steps
+    retain_ratio: float = _DEFAULTS.retain_ratio
+    dtype: str = ""
+    quantization: str = ""
+    attention: str = "sdpa"
+    device_memory: int = 0
+    question_tokens: int = 0
+    prefix_tokens: int = 0
+    reserve_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("dtype", ("", *ITEMSIZE)),
+            ("quantization", ("", *QUANTIZED)),
+            ("attention", ATTENTION),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError(
+                    f"{name} is {value!r}; it must be one of "
+                    + ", ".join(repr(choice) for choice in known if choice)
+                )
+        for name in ("cameras", "pixels", "device_memory"):
+            if getattr(self, name) < (name == "cameras"):
+                raise ConfigError(f"{name} is {getattr(self, name)}; it is too small")
+        self.engine_config()
+
+    def engine_config(self) -> EngineConfig:
+        """Return the same for an engine.
+
+        Raises:
+            ConfigError: an engine would refuse it.
+        """
+        return EngineConfig(
+            max_tokens=self.cap,
+            fps=self.fps,
+            block_steps=self.block_steps,
+            retain_ratio=self.retain_ratio,
+            max_pixels=self.pixels,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What it takes, bytes where nothing else is said.
+
+    Attributes:
+        files: the model.
+        load: what it is to carry.
+        dtype: number format of weights, cache and activations.
+        step: a temporal step.
+        parameters: number of parameters.
+        token: keys and values of one token.
+        provenance: where one token comes from.
+        weights: of all parameters.
+        cache: of one camera.
+        state: what the policy remembers, of one camera.
+        tables: cosines and sines of positions, one for all cameras.
+        encode: peak of the vision encoder over a block, part of the next.
+        block: peak of encoding, compressing and prefilling a block.
+        question: peak of a question.
+        runtime: of the device's own software.
+        largest_cap: M that just fits the device; None where its memory is not known.
+        notes: what else should be known.
+    """
+
+    files: ModelFiles
+    load: Load
+    dtype: str
+    step: StepShape
+    parameters: int
+    token: int
+    provenance: int
+    weights: int
+    cache: int
+    state: int
+    tables: int
+    encode: int
+    block: int
+    question: int
+    runtime: int
+    largest_cap: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def total(self) -> int:
+        """All of it; passes of several cameras take turns, so the largest counts once."""
+        passes = max(self.block, self.question)
+        return (
+            self.weights
+            + self.load.cameras * (self.cache + self.state)
+            + self.tables
+            + passes
+            + self.runtime
+        )
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits the device; None where its memory is not known."""
+        return self.total <= self.load.device_memory if self.load.device_memory else None
+
+    @property
+    def frames(self) -> int:
+        """Frames that the cap holds as they come, before anything is compressed."""
+        return self.load.cap // self.step.tokens * self.step.frames
+
+    @property
+    def seconds(self) -> float:
+        """The time that these frames span, seconds."""
+        return self.frames / self.load.fps
+
+    @property
+    def full_cache(self) -> int:
+        """Keys and values of an hour of one camera, nothing evicted."""
+        steps = round(_HOUR * self.load.fps / self.step.frames)
+        return steps * self.step.tokens * self.token
+
+
+def make_plan(files: ModelFiles, load: Load, *, step: StepShape | None = None) -> Plan:
+    """Plan a model.
+
+    Args:
+        files: the model.
+        load: what it is to carry.
+        step: a temporal step; None takes the largest that the load allows.
+
+    Raises:
+        ConfigError: an engine would refuse the load with this model.
+    """
+    shape = step or step_shape(files.figures, files.preprocessor, pixels=load.pixels)
+    load.engine_config().check_block(shape.tokens)
+    plan = _at_cap(files, load, shape)
+    largest = _largest_cap(files, load, shape) if load.device_memory else None
+    return replace(plan, largest_cap=largest, notes=tuple(_notes(plan)))
+
+
+def _at_cap(files: ModelFiles, load: Load, step: StepShape) -> Plan:
+    model, config = files.figures, load.engine_config()
+    text, prompt = model.text, PROMPTS[model.family]
+    dtype = load.dtype or files.dtype
+    size = ITEMSIZE[dtype]
+    numbers = count_parameters(model)
+    layers = QUANTIZED.get(load.quantization, float(size))
+    cache = CacheBytes.of(text, size)
+    asked = load.question_tokens or config.max_question_tokens + prompt.template
+    prefix = load.prefix_tokens or prompt.prefix
+    reserve = load.reserve_tokens or (
+        config.max_question_tokens + prompt.template + config.max_new_tokens
+    )
+    passes = Passes(model, size, eager=load.attention == "eager")
+    new = load.block_steps * step.tokens
+    compressing = passes.held(load.block_steps, step.video_tokens, step.text) + compression_peak(
+        text, stored=load.cap, keep=config.target_tokens, patches=step.places
+    )
+    block = passes.block(
+        load.block_steps, step.patches, step.video_tokens, step.text, prefix + load.cap - new
+    )
+    return Plan(
+        files=files,
+        load=load,
+        dtype=dtype,
+        step=step,
+        parameters=numbers.total,
+        token=cache.token,
+        provenance=cache.provenance,
+        weights=int(numbers.linear * layers) + numbers.other * size,
+        cache=cache.allocated(cap=load.cap, prefix=prefix, reserve=reserve),
+        state=policy_state(text, load.cap),
+        tables=rotation_tables(text, text.positions),
+        encode=passes.encode(load.block_steps, step.patches),
+        block=max(block, compressing),
+        question=passes.question(asked, prefix + load.cap),
+        runtime=_RUNTIME if load.device_memory else 0,
+    )
+
+
+def _largest_cap(files: ModelFiles, load: Load, step: StepShape) -> int:
+    """Return the largest cap that fits the device, in whole steps; 0 where no two blocks do."""
+
+    def fits(steps: int) -> bool:
+        return bool(_at_cap(files, replace(load, cap=steps * step.tokens), step).fits)
+
+    largest = step.tokens * _last(fits, max(1, -(-2 // step.tokens)))
+    try:
+        replace(load, cap=max(2, largest)).engine_config().check_block(step.tokens)
+    except ConfigError:
+        return 0
+    return largest
+
+
+def _last(holds: Callable[[int], bool], least: int) -> int:
+    """Return the last number from `least` on for which a falling condition holds, or 0."""
+    if not holds(least):
+        return 0
+    low, high = least, 2 * least
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _notes(plan: Plan) -> list[str]:
+    text = plan.files.figures.text
+    notes = []
+    if text.axes == 1 and plan.load.cap + plan.load.block_steps * plan.step.tokens > text.positions:
+        notes.append(
+            f"the model was made for {text.positions:,} positions, and every token takes one: keep "
+            "the cap with a block and a question below that"
+        )
+    return notes
