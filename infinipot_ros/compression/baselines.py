@@ -101,7 +101,11 @@ class Reservoir(CompressionPolicy):
     def choose(self, tokens: VideoTokens, keep: int) -> Tensor:
         """Return the slots of the highest priorities, int64 [L, H, keep]; see the base class."""
         check_keep(keep, tokens.shape[-1])
-        priority = token_priority(self.seed, tokens.steps, tokens.rows, tokens.cols)
+        rows = tokens.rows
+        if tokens.text is not None:
+            # Where text is shown moves with the size of the grid; its priority must not.
+            rows = rows.masked_fill(tokens.text, -1)
+        priority = token_priority(self.seed, tokens.steps, rows, tokens.cols)
         return top_slots(priority, keep)
 
 

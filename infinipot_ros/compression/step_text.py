@@ -15,10 +15,11 @@ from torch import Tensor
 def with_step_text(slots: Tensor, steps: Tensor, text: Tensor) -> Tensor:
     """Return as many slots, such that no patch is kept without all the stored text of its step.
 
-    Steps rank by the number of their patches that were chosen, the newer of two first. In this
-    order each gives its text and then its chosen patches, until the room is full. Room that is left
-    goes to more patches of the chosen steps, the newest first, then to other steps, the newest
-    first, text before patches.
+    First come the newest steps, as far back as every patch was chosen: what a policy keeps whole
+    stays whole. Then steps rank by the number of their patches that were chosen, the newer of two
+    first. In this order each gives its text and then its chosen patches, until the room is full.
+    Room that is left goes to more patches of the chosen steps, the newest first, then to other
+    steps, the newest first, text before patches.
 
     Args:
         slots: int64 [L, H, keep], what a policy chose, ascending.
@@ -36,10 +37,12 @@ def with_step_text(slots: Tensor, steps: Tensor, text: Tensor) -> Tensor:
     fresh[..., 1:] = steps[..., 1:] != steps[..., :-1]
     rank = fresh.cumsum(-1)  # of the token's step within its head, the oldest 0
     counts = torch.zeros_like(steps).scatter_add_(-1, rank, chosen.long()).gather(-1, rank)
+    broken = torch.where(chosen | text, -1, rank).amax(-1, keepdim=True)
+    whole = rank > broken
     # 0: text and chosen patches of chosen steps. 1: their other patches. 2: other steps.
     group = torch.where(counts == 0, 2, (~(chosen | text)).long())
     base = n_tokens + 1
-    by_count = torch.where(group == 0, base - counts, 0)
+    by_count = torch.where(group == 0, base - counts, 0).where(~whole, 0)
     place = torch.arange(n_tokens, device=steps.device)
     order = (group * (base + 1) + by_count) * base + (n_tokens - rank)
     order = (order * 2 + (~text).long()) * base + place

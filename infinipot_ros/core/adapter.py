@@ -97,6 +97,8 @@ class ModelAdapter(ABC):
         rotary: how the model rotates its keys.
         frames_per_step: frames that make one temporal step.
         position_limit: first position id that the model was not made for.
+        limit_is_fixed: whether positions beyond it would change how the model rotates its keys, so
+            that they cannot be used at all.
     """
 
     name: str
@@ -104,6 +106,7 @@ class ModelAdapter(ABC):
     rotary: RotarySpec
     frames_per_step: int
     position_limit: int
+    limit_is_fixed: bool = False
 
     @abstractmethod
     def preprocessor(self, min_pixels: int, max_pixels: int) -> FramePreprocessor:

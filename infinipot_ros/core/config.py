@@ -18,7 +18,8 @@ class EngineConfig:
     """Configuration of one StreamEngine.
 
     Attributes:
-        max_tokens: M, hard cap on stored video tokens per layer and KV head.
+        max_tokens: M, hard cap on stored tokens of the stream per layer and KV head; text that a
+            model writes between steps is counted too.
         policy: name of the compression policy (see ``infinipot_ros.compression.POLICIES``).
         policy_params: parameters of the policy, by name.
         retain_ratio: C / M, share of the cap that a compression leaves, in (0, 1).
@@ -102,6 +103,12 @@ class EngineConfig:
     def target_tokens(self) -> int:
         """C, the video tokens per layer and head that a compression leaves."""
         return max(1, round(self.retain_ratio * self.max_tokens))
+
+    @property
+    def cache_tokens(self) -> int:
+        """Slots of a capped cache beside the prompt's template: the cap and room for a question."""
+        question = self.max_question_tokens + self.max_dialogue_tokens + self.max_new_tokens
+        return self.max_tokens + question
 
     def check_block(self, tokens_per_step: int) -> None:
         """Refuse a cap that cannot hold blocks of the given step size.

@@ -18,10 +18,10 @@ from infinipot_ros.core.cache import SlabCache
 from infinipot_ros.core.checks import check_frames
 from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.decoding import StopCheck, TextSink, decode_greedily
-from infinipot_ros.core.errors import ConfigError, QuestionError
+from infinipot_ros.core.errors import ConfigError, ModelError, QuestionError
 from infinipot_ros.core.interleave import interleave
 from infinipot_ros.core.numbering import BlockLayout
-from infinipot_ros.core.position_limit import check_position_limit
+from infinipot_ros.core.position_limit import check_position_limit, compacted_end
 from infinipot_ros.core.timeline import Timeline
 from infinipot_ros.core.types import Answer, MemoryStats, Turn
 
@@ -77,6 +77,7 @@ class StreamEngine:
             config,
             self._numbering,
             limit=self._position_limit,
+            fixed=adapter.position_limit if adapter.limit_is_fixed else None,
             around=(len(self._prefix_ids), self._reserve),
             patches=tokens_per_step - adapter.max_step_text(),
             text=adapter.max_step_text(),
@@ -108,6 +109,7 @@ class StreamEngine:
         attn_implementation: str = "sdpa",
         device_map: str = "",
         quantization: str = "",
+        engines: int = 1,
     ) -> StreamEngine:
         """Load a model and return an engine for it.
 
@@ -123,6 +125,7 @@ class StreamEngine:
                 all CUDA devices (accelerate must be installed); empty puts the model on one.
             quantization: ``8bit`` or ``4bit`` weights on a CUDA device (accelerate and
                 bitsandbytes must be installed); empty for none.
+            engines: how many with such a memory will share the weights, for the check of memory.
 
         Raises:
             ConfigError: the configuration or an option cannot work.
@@ -139,7 +142,7 @@ class StreamEngine:
             attn_implementation=attn_implementation,
             device_map=device_map,
             quantization=quantization,
-            cache_tokens=0 if config.policy == "full" else config.max_tokens,
+            cache_tokens=0 if config.policy == "full" else engines * config.cache_tokens,
         )
         return cls(adapter, config)
 
@@ -193,7 +196,8 @@ class StreamEngine:
 
         Raises:
             QuestionError: the question is empty or too long, ``max_new_tokens`` is out of range,
-                or nothing has been observed yet.
+                nothing has been observed yet, or there is a history and no room for any.
+            ModelError: there is a history, and the model's chat template takes one turn only.
         """
         started = time.monotonic()
         self.check_question(question, max_new_tokens)
@@ -232,6 +236,7 @@ class StreamEngine:
         self._timeline = Timeline(
             start=len(self._prefix_ids),
             numbering=self._numbering,
+            interval_ns=round(1e9 / self.config.fps),
             frames_per_step=self.adapter.frames_per_step,
             device=self.adapter.shape.device,
         )
@@ -295,12 +300,17 @@ class StreamEngine:
 
     def _embed_question(self, question: str, history: Sequence[Turn]) -> Tensor:
         """Return embeddings ``[n, hidden]`` from the video's end to the start of the answer."""
-        adapter, turns = self.adapter, list(history)
-        alone = len(adapter.question_ids(question))
-        ids = adapter.question_ids(question, turns)
-        while turns and len(ids) - alone > self.config.max_dialogue_tokens:
-            del turns[0]
-            ids = adapter.question_ids(question, turns)
+        adapter, room = self.adapter, self.config.max_dialogue_tokens
+        if history and not room:
+            raise QuestionError(
+                "the question brings earlier turns along, but max_dialogue_tokens is 0; raise it"
+            )
+        ids = alone = adapter.question_ids(question)
+        for number in range(1, len(history) + 1):
+            longer = adapter.question_ids(question, history[-number:])
+            if len(longer) - len(alone) > room:
+                break
+            ids = longer
         words = adapter.embed(torch.tensor(ids, device=adapter.shape.device))
         video_end = adapter.video_end()
         return words if video_end is None else torch.cat((video_end.to(words.dtype), words))
@@ -319,6 +329,12 @@ class StreamEngine:
             adapter.step_text(timeline.next_step + number, seconds)
             for number, seconds in enumerate(timeline.seconds(stamps))
         ]
+        longest = max(len(text.before) + len(text.after) for text in texts)
+        if longest > adapter.max_step_text():
+            raise ModelError(
+                f"model {adapter.name!r} writes {longest} tokens between steps, but its adapter "
+                f"foresees {adapter.max_step_text()}: it does not know this tokenizer"
+            )
         with torch.inference_mode():
             encoded = adapter.encode(adapter.to_device(pixels), grid)
             block = interleave(encoded, texts, adapter.embed)
@@ -401,8 +417,7 @@ class StreamEngine:
             return
         if self.config.positions == "compact":
             last = self._position_limit - needed
-            limit = last - (last - timeline.start) // 4
-            timeline.compact(self._cache, self.adapter.rotary, limit)
+            timeline.compact(self._cache, self.adapter.rotary, compacted_end(timeline.start, last))
         elif not self._limit_warned:
             self._limit_warned = True
             _LOG.warning(

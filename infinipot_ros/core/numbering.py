@@ -48,9 +48,11 @@ class Cursor:
         start: first position after the prefix.
         newest: position on the first axis of the newest step's patches; None before the first.
         end: position of text that would follow now.
-        before: most text tokens before the patches of a step so far.
-        extent: most positions that the patches of a step have taken so far.
-        after: most text tokens after the patches of a step so far.
+        before: most text tokens before the patches of a step in memory.
+        extent: most positions that the patches of a step in memory take.
+        after: most text tokens after the patches of a step in memory.
+        settled: below it lie tokens that need not be moved again; with ordinary RoPE only.
+        young: from `settled` to there lie tokens that were moved once.
     """
 
     start: int
@@ -59,11 +61,13 @@ class Cursor:
     before: int = 0
     extent: int = 0
     after: int = 0
+    settled: int = 0
+    young: int = 0
 
     @classmethod
     def at(cls, start: int) -> Cursor:
         """Return the cursor of a stream that has only its prefix."""
-        return cls(start=start, newest=None, end=start)
+        return cls(start=start, newest=None, end=start, settled=start, young=start)
 
     def grown(self, layout: BlockLayout, extent: int) -> Cursor:
         """Return a cursor that knows of the sizes of this block's steps."""
@@ -120,6 +124,16 @@ class Numbering(ABC):
         """
 
     @abstractmethod
+    def held(self, tokens: int, patches: int, text: int) -> int:
+        """Return how many positions a re-indexed memory takes at most.
+
+        Args:
+            tokens: how many it holds in each head.
+            patches: most patches of a step.
+            text: most text tokens of a step.
+        """
+
+    @abstractmethod
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Re-index what is stored, without gaps.
 
@@ -169,6 +183,10 @@ class VideoGrid(Numbering):
         """See the base class; a grid of one row or column is the longest."""
         return max(steps * self.interval, patches)
 
+    def held(self, tokens: int, patches: int, text: int) -> int:  # noqa: ARG002 (there is none)
+        """See the base class; every token may be the last of its step."""
+        return max(tokens * self.interval, patches)
+
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Close the gaps on the time axis; rows and columns stay as they are."""
         time, newest = compact_steps(
@@ -178,9 +196,10 @@ class VideoGrid(Numbering):
             interval=self.interval,
             limit=limit,
         )
-        positions = stored.positions.long()
+        positions = stored.positions.to(torch.int64, copy=True)
         positions[0] = time
-        return positions, self._at(cursor, newest)
+        extent = int(positions[1:].max()) - cursor.start + 1
+        return positions, self._at(replace(cursor, extent=extent), newest)
 
     def _at(self, cursor: Cursor, newest: int) -> Cursor:
         end = max(newest, cursor.start + cursor.extent - 1) + 1
@@ -223,8 +242,13 @@ class StepGrids(Numbering):
         """See the base class; a grid of one row or column is the longest."""
         return steps * (patches + text)
 
+    def held(self, tokens: int, patches: int, text: int) -> int:
+        """See the base class; every patch may be the last of its step."""
+        return tokens // (1 + text) * (patches + text)
+
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Move steps together as wholes: within a step, all keeps its place."""
+        cursor = _measured(stored, cursor)
         time, newest = compact_steps(
             stored.steps,
             stored.newest_step,
@@ -232,7 +256,7 @@ class StepGrids(Numbering):
             interval=cursor.before + cursor.extent + cursor.after,
             limit=limit - cursor.extent - cursor.after,
         )
-        positions = stored.positions.long()
+        positions = stored.positions.to(torch.int64, copy=True)
         positions += time - _patch_times(stored)
         # Text that has outlived the patches of its step is not known by them: keep it in range.
         positions.clamp_(cursor.start, limit - 1)
@@ -258,16 +282,40 @@ class TokenByToken(Numbering):
         """See the base class."""
         return steps * (patches + text)
 
+    def held(self, tokens: int, patches: int, text: int) -> int:  # noqa: ARG002 (all count alike)
+        """See the base class."""
+        return tokens
+
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
-        """Count the tokens of each head anew; where there are too many, neighbours share one."""
-        n_tokens = stored.steps.shape[-1]
-        room = min(n_tokens, limit - cursor.start)
-        places = (
-            cursor.start + torch.arange(n_tokens, device=stored.steps.device) * room // n_tokens
-        )
-        positions = places.expand(1, *stored.steps.shape).contiguous()
-        end = cursor.start + room
-        return positions, replace(cursor, newest=end - 1, end=end)
+        """Close the gaps behind what has settled; where that does not do, count all anew.
+
+        A stream of whole frames comes to its limit every few minutes, and a key in half precision
+        must not be turned each time.  Most tokens are evicted young.  So tokens are moved once
+        when they are young and once when they have stayed, then lie still, gaps between them and
+        all, until the settled ones reach the limit.  Where there are more tokens than positions,
+        neighbours share one.
+        """
+        time = stored.positions[0]
+        n_tokens = time.shape[-1]
+        settled, young = time < cursor.settled, time < cursor.young
+        n_settled, n_young = settled.sum(-1, keepdim=True), young.sum(-1, keepdim=True)
+        most_stayed = int((n_young - n_settled).max())
+        most_new = int((n_tokens - n_young).max())
+        place = torch.arange(n_tokens, device=time.device)
+        edge = cursor.settled + most_stayed
+        end = edge + most_new
+        if end <= limit:
+            # The newest tokens of all heads end together; a block to come is turned alike for all.
+            stayed = cursor.settled + place - n_settled
+            positions = torch.where(young, stayed, end - n_tokens + place)
+            positions = torch.where(settled, time, positions)
+        else:
+            room = min(n_tokens, limit - cursor.start)
+            end = cursor.start + room
+            edge = max(cursor.start, end - most_new)
+            positions = (cursor.start + place * room // n_tokens).expand_as(time)
+        positions = positions.long().unsqueeze(0)
+        return positions, replace(cursor, newest=end - 1, end=end, settled=edge, young=end)
 
 
 def _run(start: int, length: int) -> Tensor:
@@ -275,12 +323,31 @@ def _run(start: int, length: int) -> Tensor:
     return torch.arange(start, start + length).expand(3, -1)
 
 
+def _step_ranks(steps: Tensor) -> Tensor:
+    """Number the steps of each head, the oldest 0: int64 ``[L, H, N]``."""
+    fresh = torch.zeros_like(steps, dtype=torch.int64)
+    fresh[..., 1:] = steps[..., 1:] != steps[..., :-1]
+    return fresh.cumsum(-1)
+
+
 def _patch_times(stored: Stored) -> Tensor:
-    """Return for each token the position of its step's patches on the first axis, ``[L, H, N]``."""
-    fresh = torch.zeros_like(stored.steps, dtype=torch.int64)
-    fresh[..., 1:] = stored.steps[..., 1:] != stored.steps[..., :-1]
-    rank = fresh.cumsum(-1)
-    time = stored.positions[0].long()
-    of_patches = torch.where(stored.text, -1, time)
-    times = torch.full_like(rank, -1).scatter_reduce_(-1, rank, of_patches, "amax").gather(-1, rank)
-    return torch.where(times < 0, time, times)
+    """Return for each token the position of its step's patches on the first axis, ``[L, H, N]``.
+
+    Of a step that has text only, the position of its first token.
+    """
+    rank, time = _step_ranks(stored.steps), stored.positions[0].long()
+    none = torch.full_like(rank, -1)
+    patches = torch.where(stored.text, -1, time)
+    of_patches = none.scatter_reduce(-1, rank, patches, "amax").gather(-1, rank)
+    first = torch.full_like(rank, torch.iinfo(torch.int64).max)
+    of_text = first.scatter_reduce(-1, rank, time, "amin").gather(-1, rank)
+    return torch.where(of_patches < 0, of_text, of_patches)
+
+
+def _measured(stored: Stored, cursor: Cursor) -> Cursor:
+    """Return the cursor with the sizes of the steps that are in memory, not of those long gone."""
+    offsets = stored.positions.long() - _patch_times(stored)
+    far = int(offsets.where(~stored.text, 0).max()) + 1
+    before = -int(offsets[0].where(stored.text, 0).min())
+    behind = int(offsets[0].where(stored.text, 0).max()) + 1
+    return replace(cursor, before=max(0, before), extent=far, after=max(0, behind - far))

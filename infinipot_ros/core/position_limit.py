@@ -16,6 +16,7 @@ def check_position_limit(
     numbering: Numbering,
     *,
     limit: int,
+    fixed: int | None,
     around: tuple[int, int],
     patches: int,
     text: int,
@@ -26,6 +27,7 @@ def check_position_limit(
         config: of the engine.
         numbering: how the model counts.
         limit: first position id that must not be used.
+        fixed: the model's own limit, where it cannot be passed.
         around: tokens of the prefix, and of the longest question with its answer.
         patches: most patches of a step.
         text: most text tokens of a step.
@@ -34,6 +36,12 @@ def check_position_limit(
         ConfigError: naming the limit and the least that would do.
     """
     prefix, reserve = around
+    if fixed is not None and (limit > fixed or config.positions != "compact"):
+        raise ConfigError(
+            f"position_limit is {config.position_limit} and positions {config.positions!r}, but "
+            f"this model turns its keys otherwise from position {fixed} on (dynamic RoPE): set "
+            f"positions to 'compact' and position_limit to at most {fixed}"
+        )
     least = prefix + 2 * (numbering.most(config.block_steps, patches, text) + reserve)
     if limit < least:
         raise ConfigError(
@@ -43,12 +51,25 @@ def check_position_limit(
         )
     if config.policy == "full" or config.positions != "compact":
         return
-    span = numbering.most(config.max_tokens // (patches + text), patches, text)
-    if span > limit:
+    last = limit - numbering.most(config.block_steps, patches, text) - reserve
+    room = compacted_end(prefix, last) - prefix
+    span = numbering.held(config.max_tokens, patches, text)
+    if span > room:
         _LOG.warning(
-            "the steps that max_tokens %d can hold span %d positions, more than the model's %d: "
-            "what is retained will be squeezed together; lower max_tokens",
+            "what max_tokens %d can hold may span %d positions, more than the %d that are left to "
+            "it of the model's %d: it will then be squeezed together; lower max_tokens",
             config.max_tokens,
             span,
+            room,
             limit,
         )
+
+
+def compacted_end(start: int, last: int) -> int:
+    """Return the position below which a memory is re-indexed: a quarter of the range stays free.
+
+    Args:
+        start: first position after the prefix.
+        last: first position at which a block and a question would no longer fit.
+    """
+    return last - (last - start) // 4

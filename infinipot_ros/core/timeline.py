@@ -10,6 +10,9 @@ from infinipot_ros.core.cache import Provenance, SlabCache
 from infinipot_ros.core.numbering import BlockLayout, Cursor, Numbering, Stored
 from infinipot_ros.core.positions import RotarySpec
 
+_LONGEST_PAUSE_NS = 7 * 24 * 3600 * 1_000_000_000
+"""A longer one is a clock that was set: no robot looks away for a week and goes on."""
+
 
 @dataclass
 class Timeline:
@@ -20,30 +23,43 @@ class Timeline:
         numbering: how positions are counted.
         frames_per_step: frames of one temporal step.
         device: where provenance lives.
+        interval_ns: distance of two frames where their stamps do not tell, nanoseconds.
         next_step: index of the next step since the start of the stream.
-        first_stamp: capture stamp of the stream's first frame, nanoseconds; None before it.
     """
 
     start: int
     numbering: Numbering
     frames_per_step: int
     device: torch.device
+    interval_ns: int
     next_step: int = 0
-    first_stamp: int | None = None
     cursor: Cursor = field(init=False)
 
     def __post_init__(self) -> None:
         self.cursor = Cursor.at(self.start)
+        self._last_stamp: int | None = None
+        self._elapsed_ns = 0  # of the newest frame, since the first
 
     def seconds(self, stamps: list[int]) -> list[float]:
         """Return for each step of a block to come its middle, seconds since the stream's start.
 
-        Never below 0, whatever a camera's clock does.
+        Time that stands still or goes on is taken from the stamps; a clock that is set, or a bag
+        that starts over, counts as one ordinary distance between frames.
         """
-        zero = stamps[0] if self.first_stamp is None else self.first_stamp
-        n = self.frames_per_step
-        ends = zip(stamps[::n], stamps[n - 1 :: n], strict=True)
-        return [max(0.0, ((first + last) / 2 - zero) / 1e9) for first, last in ends]
+        times, n = self._times(stamps), self.frames_per_step
+        ends = zip(times[::n], times[n - 1 :: n], strict=True)
+        return [(first + last) / 2e9 for first, last in ends]
+
+    def _times(self, stamps: list[int]) -> list[int]:
+        """Return nanoseconds of stream for the frames of a block to come."""
+        times, last, elapsed = [], self._last_stamp, self._elapsed_ns
+        for stamp in stamps:
+            if last is not None:
+                passed = stamp - last
+                elapsed += passed if 0 <= passed <= _LONGEST_PAUSE_NS else self.interval_ns
+            times.append(elapsed)
+            last = stamp
+        return times
 
     def place(self, layout: BlockLayout, stamps: list[int]) -> Provenance:
         """Return provenance of a block to come, positions as the library gives them to one video.
@@ -79,8 +95,8 @@ class Timeline:
         """Count a block that was placed and has become part of the stream."""
         _, self.cursor = self.numbering.place(layout, self.cursor)
         self.next_step += layout.steps
-        if self.first_stamp is None:
-            self.first_stamp = stamps[0]
+        self._elapsed_ns = self._times(stamps)[-1]
+        self._last_stamp = stamps[-1]
 
     def compact(self, cache: SlabCache, rotary: RotarySpec, limit: int) -> None:
         """Re-index what the cache holds, so that its positions end below `limit`."""
@@ -88,8 +104,10 @@ class Timeline:
             self.cursor = Cursor.at(self.start)
             return
         stored = Stored(cache.steps, cache.rows < 0, cache.positions, self.next_step - 1)
-        positions, self.cursor = self.numbering.renumber(stored, self.cursor, limit)
+        positions, cursor = self.numbering.renumber(stored, self.cursor, limit)
         cache.move(rotary, positions)
+        # Last: a move that failed half-way leaves the stream where it was, and is tried again.
+        self.cursor = cursor
 
     def next_text_position(self) -> int:
         """Return the first position of text after the video."""

@@ -368,6 +368,7 @@ def load_engines(settings: Settings) -> dict[str, StreamEngine]:
         attn_implementation=values["attn_implementation"],
         device_map=values["device_map"],
         quantization=values["quantization"],
+        engines=len(settings.topics),
     )
     engines = {next(cameras): first}
     engines.update({camera: StreamEngine(first.adapter, settings.engine) for camera in cameras})

@@ -39,8 +39,13 @@ def _naive(slots, steps, text):
     for slot in chosen:
         counts[int(steps[slot])] = counts.get(int(steps[slot]), 0) + 1
     every = range(len(steps))
-    queue = []
-    for step in sorted(counts, key=lambda step: (-counts[step], -step)):
+    queue, whole = [], []
+    for step in sorted({int(step) for step in steps}, reverse=True):
+        if any(steps[i] == step and not text[i] and i not in chosen for i in every):
+            break
+        if step in counts:
+            whole.append(step)
+    for step in whole + sorted(set(counts) - set(whole), key=lambda step: (-counts[step], -step)):
         queue += [i for i in every if steps[i] == step and text[i]]
         queue += [i for i in every if steps[i] == step and i in chosen]
     for step in sorted(counts, reverse=True):
@@ -78,3 +83,13 @@ def test_the_step_of_which_least_was_chosen_gives_way():
     text = torch.tensor([True, False, False, True, False, False]).expand(1, 1, 6)
     slots = torch.tensor([[[1, 2, 5]]])  # both patches of step 0, one of step 1, no text
     assert with_step_text(slots, steps, text).tolist() == [[[0, 1, 2]]]
+
+
+def test_recent_steps_stay_whole_when_their_grid_is_smaller():
+    """Six steps of 16 patches, then three of 4: the policy chose the newest two whole."""
+    steps = torch.tensor([n for n in range(9) for _ in range(17 if n < 6 else 5)]).expand(1, 1, 117)
+    text = steps.diff(dim=-1, prepend=torch.tensor([[[-1]]])) > 0
+    recent = [i for i in range(117) if steps[0, 0, i] >= 7]
+    patches = [i for i in range(107) if not text[0, 0, i]][: 70 - len(recent)]
+    kept = with_step_text(torch.tensor([[patches + recent]]), steps, text)[0, 0].tolist()
+    assert set(recent) <= set(kept)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from infinipot_ros.core import EngineConfig, StreamEngine
+from infinipot_ros.core.positions import RotarySpec
 from infinipot_ros.core.timeline import Timeline
 
 QUESTION = "what color is the mug ?"
@@ -74,3 +75,31 @@ def test_absolute_positions_warn_once(adapter, stream, caplog):
         stream(engine, 8, start=8 * block)
     assert int(engine.cache.positions.max()) > 420
     assert sum("pass the model's limit" in record.message for record in caplog.records) == 1
+
+
+def test_a_move_that_fails_is_made_up_for(adapter, stream, monkeypatch):
+    """Out of memory in the middle of a re-indexing: the stream goes on, still below the limit."""
+    engine = StreamEngine(adapter, EngineConfig(max_tokens=96, position_limit=420))
+    move, calls = RotarySpec.move, []
+
+    def failing(self, keys, old, new):
+        calls.append(0)
+        if len(calls) == 2:
+            raise RuntimeError("out of memory")
+        return move(self, keys, old, new)
+
+    monkeypatch.setattr(RotarySpec, "move", failing)
+    failed = 0
+    for block in range(120):
+        try:
+            stream(engine, 8, start=8 * block, seed=block % 7)
+        except RuntimeError:
+            failed += 1
+        assert engine._timeline.next_text_position() + engine._reserve <= 420
+        positions = engine.cache.positions[0]
+        if not failed or len(calls) > 2 + 3:
+            order = positions.diff(dim=-1) * engine.cache.steps.diff(dim=-1).sign()
+            assert (order >= 0).all()
+            assert int(positions.max()) < engine._timeline.next_text_position()
+    assert failed == 1
+    assert len(calls) > 6

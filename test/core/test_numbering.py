@@ -155,3 +155,70 @@ def test_gaps_close_and_steps_stay_whole(numbering, limit):
         assert torch.equal(positions[1:], stored.positions[1:])
     if limit == 10_000 and isinstance(numbering, TokenByToken):
         assert positions[0, 0].tolist() == [list(range(START, START + stored.steps.shape[-1]))] * 2
+
+
+def test_a_key_that_stays_is_seldom_moved():
+    """Ordinary RoPE comes to its limit often; old tokens must not be turned each time."""
+    numbering, limit, cap, frame = TokenByToken(), 3000, 400, 20
+    generator = torch.Generator().manual_seed(0)
+    cursor = Cursor.at(START)
+    steps, positions, moves, born = (torch.empty(0, dtype=torch.int64) for _ in range(4))
+    renumbered = 0
+    for step in range(4000):
+        if len(steps) + frame > cap:
+            # The newest 100 stay; of the others a random 200, the ones that stayed before first.
+            luck = torch.rand(len(steps), generator=generator) + 1.5 * (step - born > 60)
+            luck[-100:] = 9.0
+            kept = luck.topk(300).indices.sort().values
+            steps, positions, moves, born = (x[kept] for x in (steps, positions, moves, born))
+        layout = BlockLayout(4, 5, ((0, 0),))
+        if cursor.end + numbering.span(layout) > limit:
+            shape = (1, 1, -1)
+            stored = Stored(
+                steps.view(shape), torch.zeros_like(steps, dtype=torch.bool).view(shape),
+                positions.view(1, 1, 1, -1), step - 1,
+            )  # fmt: skip
+            fresh, cursor = numbering.renumber(stored, cursor, limit - 700)
+            fresh = fresh.flatten()
+            assert (fresh.diff() > 0).all()
+            assert int(fresh[-1]) == cursor.end - 1 < limit - 700
+            moves = moves + (fresh != positions)
+            positions = fresh
+            renumbered += 1
+        placed, cursor = numbering.place(layout, cursor)
+        steps = torch.cat((steps, torch.full((frame,), step)))
+        positions = torch.cat((positions, placed[0]))
+        moves = torch.cat((moves, torch.zeros(frame, dtype=torch.int64)))
+        born = torch.cat((born, torch.full((frame,), step)))
+    lived = born < 2000
+    assert renumbered > 20
+    assert lived.sum() > 50
+    # Counted anew each time, every one of them would have been moved some ten times more.
+    assert int(moves[lived].max()) <= renumbered // 5
+
+
+def test_text_without_its_patches_keeps_its_order():
+    steps = torch.tensor([[[3, 3, 3, 9, 9]]])
+    text = torch.tensor([[[True, True, True, True, False]]])
+    positions = torch.tensor([40, 41, 42, 90, 91]).expand(3, 1, 1, 5)
+    fresh, _ = StepGrids().renumber(
+        Stored(steps, text, positions, 9), Cursor(START, 91, 93, 1, 1, 1), 1000
+    )
+    assert fresh[0, 0, 0].diff().tolist()[:2] == [1, 1]
+    assert (fresh[0].diff(dim=-1) > 0).all()
+
+
+def test_sizes_of_steps_long_gone_are_forgotten():
+    """After large frames a camera sends small ones: steps need not keep the old distance."""
+    numbering = StepGrids()
+    cursor = numbering.place(BlockLayout(8, 30, ((5, 2),)), Cursor.at(START))[1]
+    parts = []
+    for _ in range(4):
+        placed, cursor = numbering.place(BlockLayout(2, 2, ((2, 1),)), cursor)
+        parts.append(placed)
+    steps = torch.arange(1, 5).repeat_interleave(7)[None, None]
+    text = torch.tensor([True, True, False, False, False, False, True]).repeat(4)[None, None]
+    stored = Stored(steps, text, torch.cat(parts, 1)[:, None, None], 4)
+    fresh, after = numbering.renumber(stored, cursor, 1000)
+    assert after.end == START + 4 * (2 + 2 + 1)
+    assert int(fresh.min()) == START
