@@ -12,7 +12,7 @@ from torch import Tensor
 
 from infinipot_ros.core.adapter import Deepstack, ModelAdapter
 from infinipot_ros.core.cache import SlabCache
-from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.errors import ConfigError, ModelError, QuestionError
 from infinipot_ros.core.types import Turn
 from infinipot_ros.models.cache_bridge import as_library_cache
 
@@ -54,9 +54,10 @@ class TransformersAdapter(ModelAdapter):
         self._head = head
         self._stop_ids = frozenset(stop_ids)
         self._video_token = video_token
-        _, suffix = self._render(None)
+        prefix, suffix = self._render(None)
         before, _, after = suffix.partition(_QUESTION)
         self._before, self._after = self._template_ids(before), self._template_ids(after)
+        self._check_rows([*self._template_ids(prefix), *self._before, *self._after])
         self._between: tuple[list[int], list[int]] | None = None
 
     @property
@@ -65,8 +66,28 @@ class TransformersAdapter(ModelAdapter):
         return self._stop_ids
 
     def prefix_ids(self, system_prompt: str | None) -> list[int]:
-        """Return token ids from the start of the prompt up to the first video token."""
-        prefix, _ = self._render(system_prompt)
+        """Return token ids from the start of the prompt up to the first video token.
+
+        Raises:
+            ConfigError: the model's chat template takes no system prompt, or it is no valid text.
+        """
+        if system_prompt is None:
+            prefix, _ = self._render(None)
+            return self._template_ids(prefix)
+        what = f"system_prompt is {system_prompt!r}, but"
+        try:
+            prefix, _ = self._render(system_prompt)
+        except Exception as error:  # a template is a program, and may raise what it likes
+            raise ConfigError(
+                f"{what} the chat template of {self.name!r} refuses it: {error}; leave it out"
+            ) from error
+        if system_prompt.strip() not in prefix:
+            raise ConfigError(
+                f"{what} the chat template of {self.name!r} leaves it out; put it into the "
+                "questions, and take it out of the configuration"
+            )
+        if broken := _half_character(system_prompt):
+            raise ConfigError(f"{what} {broken} in it is no character; give valid text")
         return self._template_ids(prefix)
 
     def question_ids(self, question: str, history: Sequence[Turn] = ()) -> list[int]:
@@ -119,6 +140,12 @@ class TransformersAdapter(ModelAdapter):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[n, vocabulary]`` of hidden states ``[n, hidden]``."""
         logits: Tensor = self._head(hidden).float()
+        # Else an overflow shows as confident nonsense, for ever: what is remembered is spoilt.
+        if not bool(torch.isfinite(logits.sum())):
+            raise ModelError(
+                f"{self.name!r} computes values that are no numbers in {self.shape.dtype}: set "
+                "dtype to 'bfloat16' or 'float32'; what was remembered until now is of no use"
+            )
         return logits
 
     def _deepstack_inputs(self, deepstack: Deepstack | None) -> dict[str, Any]:
@@ -162,13 +189,34 @@ class TransformersAdapter(ModelAdapter):
             messages.append({"role": "system", "content": [_text(system_prompt)]})
         messages.append({"role": "user", "content": [{"type": "video"}, _text(_QUESTION)]})
         text = self._apply_template(messages)
-        prefix, found, suffix = text.partition(self._video_token)
-        if not found or _QUESTION not in suffix:
+        # The last before the question: a system prompt may speak of such a token, too.
+        before, asked, after = text.rpartition(_QUESTION)
+        prefix, found, between = before.rpartition(self._video_token)
+        if not (asked and found):
             raise ModelError(
                 f"the chat template of {self.name!r} shows no {self._video_token} before the "
                 "question; a template that takes video items is needed"
             )
-        return prefix, suffix
+        return prefix, between + asked + after
+
+    def _check_rows(self, ids: Sequence[int]) -> None:
+        """Refuse a tokenizer with more tokens than the model has embeddings.
+
+        Args:
+            ids: that the prompt needs.
+
+        Raises:
+            ModelError: naming the first token without one.
+        """
+        rows = len(self._decoder.get_input_embeddings().weight)
+        for token in ids:
+            if token >= rows:
+                text = self._tokenizer.convert_ids_to_tokens(token)
+                raise ModelError(
+                    f"the chat template of {self.name!r} needs token {token} ({text!r}), but the "
+                    f"model has embeddings for {rows} tokens: its tokenizer and its weights are "
+                    "not of one model"
+                )
 
     def _template_ids(self, text: str) -> list[int]:
         with self._tokenizer_lock:
@@ -176,6 +224,8 @@ class TransformersAdapter(ModelAdapter):
 
     def _typed_ids(self, text: str) -> list[int]:
         """Tokens of what a user typed: a template token in it is text, it cannot forge a role."""
+        if broken := _half_character(text):
+            raise QuestionError(f"{broken} in the question is no character; send valid UTF-8")
         with self._tokenizer_lock:
             encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
         return list(encoded.input_ids)
@@ -183,6 +233,36 @@ class TransformersAdapter(ModelAdapter):
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
+
+
+def _half_character(text: str) -> str:
+    """Return the first half of a surrogate pair, which tokenizers cannot take; empty for none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"U+{ord(text[error.start]):04X}"
+    return ""
+
+
+def special_token(name: str, tokenizer: Any, token: object) -> str:
+    """Return the text of a token that a family's prompts need, having checked that it is one.
+
+    Args:
+        name: the model's name, for the message.
+        tokenizer: its tokenizer.
+        token: text, or the id that the config names.
+
+    Raises:
+        ModelError: the tokenizer does not know it, and would write its name in letters.
+    """
+    text = tokenizer.convert_ids_to_tokens(token) if isinstance(token, int) else token
+    ids = tokenizer(text, add_special_tokens=False).input_ids if isinstance(text, str) else []
+    if len(ids) != 1:
+        raise ModelError(
+            f"the tokenizer of {name!r} has no token {token!r}, which prompts of its family need: "
+            "its files are incomplete, or not of this model"
+        )
+    return str(text)
 
 
 def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:
@@ -194,21 +274,3 @@ def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:
     if not found:
         raise ModelError("the model's files name no end-of-answer token (eos_token_id)")
     return sorted(found)
-
-
-def rotary_axis(sections: Sequence[int], frequencies: int, device: torch.device) -> Tensor:
-    """Return the position axis of each frequency for sectioned multimodal RoPE.
-
-    Args:
-        sections: frequencies of time, row and column, in this order.
-        frequencies: D / 2, half the head dimension.
-        device: where the result lives.
-
-    Raises:
-        ModelError: the sections do not add up.
-    """
-    if len(sections) != 3 or sum(sections) != frequencies:
-        raise ModelError(
-            f"mrope_section is {list(sections)}; three numbers with sum {frequencies} are needed"
-        )
-    return torch.repeat_interleave(torch.arange(3), torch.tensor(list(sections))).to(device)

@@ -14,6 +14,7 @@ from infinipot_ros.core.numbering import TokenByToken
 from infinipot_ros.core.positions import RotarySpec
 from infinipot_ros.core.types import Turn
 from infinipot_ros.models.base import TransformersAdapter, stop_ids_of
+from infinipot_ros.models.rotary import check_rotary
 from infinipot_ros.models.whole_images import ImagePreprocessor
 
 
@@ -55,6 +56,7 @@ class FramewiseAdapter(TransformersAdapter):
             video_token=video_token,
         )
         text = model.config.text_config
+        check_rotary(name, decoder, text)
         # Some families name the kind of each layer, older ones only the width of the window.
         kinds = getattr(text, "layer_types", None)
         slides = (
@@ -146,7 +148,8 @@ class FramewiseAdapter(TransformersAdapter):
             raise ModelError(
                 f"the chat template of {self.name!r} takes no dialogue: {error}"
             ) from error
-        _, _, rest = text.partition(self._video_token)
+        before, asked, rest = text.partition(marks[0])
+        rest = before.rpartition(self._video_token)[2] + asked + rest
         parts = []
         for mark in marks:
             part, found, rest = rest.partition(mark)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock, StepText
 from infinipot_ros.core.errors import ModelError
+from infinipot_ros.models.base import special_token
 from infinipot_ros.models.framewise import FramewiseAdapter
 from infinipot_ros.models.whole_images import ImagePreprocessor, image_preprocessor
 
@@ -48,8 +49,9 @@ class InternVLAdapter(FramewiseAdapter):
             video_token=getattr(tokenizer, "video_token", "<video>"),
         )
         self._encoder = model.model
-        self._start = getattr(tokenizer, "start_image_token", "<img>")
-        self._end = getattr(tokenizer, "end_image_token", "</img>")
+        start = getattr(tokenizer, "start_image_token", "<img>")
+        end = getattr(tokenizer, "end_image_token", "</img>")
+        self._start, self._end = (special_token(name, tokenizer, token) for token in (start, end))
         self._max_step_text = sum(map(len, self.step_text(_LAST_FRAME, 0.0)))
 
     def step_text(self, step: int, seconds: float) -> StepText:  # noqa: ARG002 (frames are counted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock
@@ -54,7 +53,6 @@ class _LlavaAdapter(FramewiseAdapter):
                 "config names as the video's (video_token_index)"
             )
         decoder = model.model.language_model
-        _check_rotary(name, decoder, model.config.text_config)
         super().__init__(
             name,
             model=model,
@@ -153,26 +151,4 @@ class LlavaNextVideoAdapter(_LlavaAdapter):
             tokenizer=tokenizer,
             processor_config=processor_config,
             side=vision.image_size // vision.patch_size // model.config.spatial_pool_stride,
-        )
-
-
-def _check_rotary(name: str, decoder: Any, text: Any) -> None:
-    """Refuse a language model whose keys cannot be moved to other positions.
-
-    Raises:
-        ModelError: saying what it has instead of one rotation of all channels.
-    """
-    frequencies = getattr(getattr(decoder, "rotary_emb", None), "inv_freq", None)
-    if not isinstance(frequencies, torch.Tensor):
-        raise ModelError(
-            f"the language model of {name!r} ({text.model_type}) has no rotary positions that are "
-            "the same in all layers, so its keys cannot be moved; Qwen2, Llama and Mistral have"
-        )
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    rope_type = (getattr(text, "rope_parameters", None) or {}).get("rope_type")
-    if 2 * len(frequencies) != head_dim or rope_type == "longrope":
-        raise ModelError(
-            f"the language model of {name!r} ({text.model_type}) rotates {2 * len(frequencies)} of "
-            f"{head_dim} channels, rope_type {rope_type!r}; its keys cannot be moved, which needs "
-            "all channels and frequencies that stay the same below the limit"
         )

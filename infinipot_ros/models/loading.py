@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 
 from infinipot_ros.core.adapter import ModelAdapter
@@ -84,6 +85,7 @@ def load_adapter(
         loaded: ModelAdapter = adapter(
             model, model=network, tokenizer=tokenizer, processor_config=processor_config
         )
+        _try_encoder(loaded)
         return loaded
     except (ModelError, ConfigError):
         raise
@@ -163,6 +165,7 @@ def _load_network(
 
 def _check_architecture(model: str, raw: dict[str, Any], library: str) -> None:
     named = raw.get("architectures")
+    named = named if isinstance(named, list) else [named] if named else []
     if named and library not in named:
         raise ModelError(
             f"model {model!r} is a {', '.join(map(str, named))}; of its family "
@@ -193,6 +196,33 @@ def _check_quantized(model: str, config: Any, quantization: str) -> None:
             f"the weights of {model!r} are stored quantized ({method}), and this machine lacks "
             f"what reads them: {reason}"
         ) from error
+
+
+def _try_encoder(adapter: ModelAdapter) -> None:
+    """Encode one grey step, so that files which do not fit together are found out at once.
+
+    Raises:
+        ModelError: another number of tokens than said comes out, or something that is no number.
+    """
+    preprocess = adapter.preprocessor(0, 0)
+    frame = np.full((96, 128, 3), 127, np.uint8)
+    pixels, grid = preprocess([frame] * adapter.frames_per_step)
+    with torch.inference_mode():
+        block = adapter.encode(adapter.to_device(pixels), grid)
+    tokens, wanted = len(block.embeddings), block.steps * block.rows * block.cols
+    if tokens != wanted or wanted > preprocess.max_tokens_per_step():
+        raise could_not_load(
+            adapter.name,
+            f"its vision encoder makes {tokens} tokens of a step of {block.rows}x{block.cols}, at "
+            f"most {preprocess.max_tokens_per_step()}: config.json and the preprocessor's file do "
+            "not fit together",
+        )
+    if not bool(torch.isfinite(block.embeddings).all()):
+        raise could_not_load(
+            adapter.name,
+            f"its vision encoder gives values that are no numbers in {adapter.shape.dtype}: set "
+            "dtype to 'float32', or look at image_mean and image_std in its files",
+        )
 
 
 @contextmanager

@@ -90,8 +90,10 @@ class QwenPreprocessor(FramePreprocessor):
             wide = max(factor, math.floor(width / scale / factor) * factor)
         elif high * wide < self.min_pixels:
             scale = math.sqrt(self.min_pixels / (height * width))
-            high = math.ceil(height * scale / factor) * factor
-            wide = math.ceil(width * scale / factor) * factor
+            exact = height * scale / factor, width * scale / factor
+            high, wide = (math.ceil(side) * factor for side in exact)
+            if high * wide > self.max_pixels:  # bounds so close that rounding up passes both
+                high, wide = (max(1, math.floor(side)) * factor for side in exact)
         if high * wide > self.max_pixels:
             # A strip of one token's height, or bounds closer than a token's side.
             raise FrameError(

@@ -10,6 +10,7 @@ from torch import Tensor
 from infinipot_ros.core.adapter import Deepstack, StepText
 from infinipot_ros.core.errors import ModelError
 from infinipot_ros.core.numbering import StepGrids
+from infinipot_ros.models.base import special_token
 from infinipot_ros.models.qwen_vl import QwenAdapter
 
 # Three years: a later step carries this time, so that its text has no more tokens than was said.
@@ -58,9 +59,9 @@ class Qwen3VLAdapter(QwenAdapter):
         }
 
     @staticmethod
-    def _placeholder(config: Any, tokenizer: Any) -> str:
+    def _placeholder(name: str, config: Any, tokenizer: Any) -> str:
         ids = config.vision_start_token_id, config.video_token_id, config.vision_end_token_id
-        return "".join(tokenizer.convert_ids_to_tokens(list(ids)))
+        return "".join(special_token(name, tokenizer, token) for token in ids)
 
     @staticmethod
     def _rotary_axis(sections: list[int], frequencies: int, device: torch.device) -> Tensor:

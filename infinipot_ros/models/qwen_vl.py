@@ -12,12 +12,15 @@ from infinipot_ros.core.cache import CacheShape
 from infinipot_ros.core.errors import ModelError
 from infinipot_ros.core.numbering import VideoGrid
 from infinipot_ros.core.positions import RotarySpec
-from infinipot_ros.models.base import TransformersAdapter, rotary_axis, stop_ids_of
+from infinipot_ros.models.base import TransformersAdapter, special_token, stop_ids_of
 from infinipot_ros.models.patchify import QwenPreprocessor
+from infinipot_ros.models.rotary import check_rotary, rotary_axis
 
 # A stream is cheaper in pixels than a clip: 256 tokens a step let a cap of 4,096 tokens span
 # minutes.  The library's own bounds are for single images and reach 16,384 tokens.
 _MIN_TOKENS, _MAX_TOKENS = 4, 256
+# Positions are stored as int32; a limit that allows steps so far apart there is not.
+_MAX_INTERVAL = 2**31 - 1
 
 
 class QwenAdapter(TransformersAdapter):
@@ -50,13 +53,14 @@ class QwenAdapter(TransformersAdapter):
             decoder=model.model.language_model,
             head=model.lm_head,
             stop_ids=stop_ids_of(model, tokenizer),
-            video_token=self._placeholder(model.config, tokenizer),
+            video_token=self._placeholder(name, model.config, tokenizer),
         )
         if any(kind != "full_attention" for kind in getattr(text, "layer_types", None) or ()):
             raise ModelError(
                 f"{name!r} has sliding-window layers; they forget by themselves and cannot be "
                 "capped honestly: set use_sliding_window to false in its config"
             )
+        check_rotary(name, self._decoder, text)
         self._visual = model.model.visual
         self._vision_config = vision
         self._processor_config = processor_config
@@ -119,9 +123,9 @@ class QwenAdapter(TransformersAdapter):
         )
 
     @staticmethod
-    def _placeholder(config: Any, tokenizer: Any) -> str:
+    def _placeholder(name: str, config: Any, tokenizer: Any) -> str:
         """Return what stands for the video in the rendered template."""
-        return str(tokenizer.convert_ids_to_tokens(config.video_token_id))
+        return special_token(name, tokenizer, config.video_token_id)
 
     @staticmethod
     def _rotary_axis(sections: list[int], frequencies: int, device: torch.device) -> Tensor:
@@ -148,4 +152,5 @@ class Qwen25VLAdapter(QwenAdapter):
         evenly spaced, and re-indexing exact, where it is not.
         """
         per_second = float(self._vision_config.tokens_per_second)
-        return VideoGrid(max(1, round(per_second * self.frames_per_step / fps)))
+        interval = min(per_second * self.frames_per_step / fps, float(_MAX_INTERVAL))
+        return VideoGrid(max(1, round(interval)))

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock, StepText
-from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.errors import ConfigError, ModelError
+from infinipot_ros.models.base import special_token
 from infinipot_ros.models.framewise import FramewiseAdapter, text_item
 from infinipot_ros.models.whole_images import ImagePreprocessor, image_preprocessor
 
@@ -31,6 +32,13 @@ class SquareFrames(ImagePreprocessor):
     """
 
     longest_edge: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.longest_edge < 1:
+            raise ConfigError(
+                f"longest_edge is {self.longest_edge} pixels; a frame has at least one"
+            )
 
     def _resize(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
         high, wide = frame.shape[:2]
@@ -72,8 +80,9 @@ class SmolVLMAdapter(FramewiseAdapter):
     def __init__(
         self, name: str, *, model: Any, tokenizer: Any, processor_config: dict[str, Any]
     ) -> None:
-        self._fake = getattr(tokenizer, "fake_image_token", "<fake_token_around_image>")
-        self._global = getattr(tokenizer, "global_image_token", "<global-img>")
+        fake = getattr(tokenizer, "fake_image_token", "<fake_token_around_image>")
+        whole = getattr(tokenizer, "global_image_token", "<global-img>")
+        self._fake, self._global = (special_token(name, tokenizer, t) for t in (fake, whole))
         super().__init__(
             name,
             model=model,

@@ -55,10 +55,12 @@ class ModelFiles:
             return cls(model, str(folder), local=True)
         try:
             path = Path(model).expanduser()
-        except RuntimeError as error:  # ~somebody has no home
+            is_folder = path.is_dir()
+            complete = is_folder and (path / "config.json").is_file()
+        except (RuntimeError, OSError) as error:  # ~somebody has no home; too long; not allowed
             raise ModelError(f"model {model!r} cannot be found: {error}") from error
-        if path.is_dir():
-            if not (path / "config.json").is_file():
+        if is_folder:
+            if not complete:
                 raise ModelError(f"model folder {path} holds no config.json")
             return cls(model, str(path), local=True)
         # "org/name" is a hub id unless such a folder exists; anything else can only be a folder.
@@ -102,7 +104,7 @@ class ModelFiles:
             return None
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # numbers and nesting have limits, too
             raise could_not_load(self.name, f"{file} is broken: {error}") from error
         if not isinstance(content, dict):
             raise could_not_load(self.name, f"{file} is broken: it holds no object")
@@ -116,7 +118,7 @@ class ModelFiles:
         """
         content = self.read_json("config.json")
         if content is None:
-            raise could_not_load(self.name, "config.json was not found")
+            raise could_not_load(self.name, f"config.json was not found{self._where()}")
         if not isinstance(content.get("model_type"), str):
             raise could_not_load(self.name, "config.json names no model_type")
         return content
@@ -164,6 +166,13 @@ class ModelFiles:
         if for_video:
             merged["video_processor"] = for_video
         return merged
+
+    def _where(self) -> str:
+        """Return where alone was looked for a hub model's files, for messages; else nothing."""
+        from huggingface_hub import constants
+
+        offline = not self.local and constants.HF_HUB_OFFLINE
+        return " among what was downloaded before, and HF_HUB_OFFLINE is set" if offline else ""
 
     def _read(self, file: str) -> str | None:
         path = self.find(file)

@@ -42,6 +42,8 @@ class ImagePreprocessor(FramePreprocessor):
     shortest_edge: int = 0
 
     def __post_init__(self) -> None:
+        if self.shortest_edge < 0:
+            raise ConfigError(f"shortest_edge is {self.shortest_edge} pixels; 0 is for none")
         if min(self.height, self.width, self.rows, self.cols) < 1:
             raise ConfigError(
                 f"a frame size of {self.height}x{self.width} pixels and {self.rows}x{self.cols} "

@@ -20,6 +20,8 @@ FAMILIES = (
     "internvl",
 )
 QWEN = FAMILIES[:3]
+_LARGEST = 2**31
+"""No figure of a model is beyond."""
 
 # What a config need not say, because the library's class says it.
 _TEXT_DEFAULTS: dict[str, dict[str, int]] = {
@@ -117,12 +119,14 @@ def read_config(config: Config, *, name: str) -> ModelFigures:
     own = own if isinstance(own, Mapping) else {}
     text = {**config, **own} if family in QWEN else dict(own)
     try:
-        return ModelFigures(
+        figures = ModelFigures(
             family=family,
             text=_text(family, text, tied=_tied(config, own)),
             vision=_vision(family, config, vision),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        _check_sides(figures.vision)
+        return figures
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise ModelError(
             f"the config.json of {name!r} cannot be planned with: {error.args[0]!r} is missing or "
             "wrong"
@@ -146,8 +150,8 @@ def _text(family: str, config: Config, *, tied: bool) -> TextFigures:
         layers=_number(known, "num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=int(known.get("num_key_value_heads") or heads),
-        head_dim=int(head_dim),
+        kv_heads=_number({"num_key_value_heads": heads, **_given(known)}, "num_key_value_heads"),
+        head_dim=_number({"head_dim": head_dim}, "head_dim"),
         intermediate=_number(known, "intermediate_size"),
         vocabulary=_number(known, "vocab_size"),
         positions=_number(known, "max_position_embeddings"),
@@ -159,7 +163,8 @@ def _text(family: str, config: Config, *, tied: bool) -> TextFigures:
 
 
 def _vision(family: str, config: Config, vision: Config) -> VisionFigures:
-    known = {**_VISION_DEFAULTS[family], **vision}
+    known: dict[str, Any] = {"temporal_patch_size": 2, "spatial_merge_size": 2}
+    known |= {**_VISION_DEFAULTS[family], **vision}
     patch = _side(known, "patch_size")
     if family in QWEN:
         hidden = _number(known, "embed_dim" if family == "qwen2_vl" else "hidden_size")
@@ -167,12 +172,12 @@ def _vision(family: str, config: Config, vision: Config) -> VisionFigures:
             depth=_number(known, "depth"),
             hidden=hidden,
             heads=_number(known, "num_heads"),
-            intermediate=int(hidden * float(known.get("mlp_ratio", 4)))
+            intermediate=int(hidden * _ratio(known, "mlp_ratio", 4))
             if family == "qwen2_vl"
             else _number(known, "intermediate_size"),
             patch=patch,
-            frames=int(known.get("temporal_patch_size", 2)),
-            merge=int(known.get("spatial_merge_size", 2)),
+            frames=_number(known, "temporal_patch_size"),
+            merge=_number(known, "spatial_merge_size"),
             image=0,
             deepstack=len(known.get("deepstack_visual_indexes", (8, 16, 24)))
             if family == "qwen3_vl"
@@ -181,12 +186,13 @@ def _vision(family: str, config: Config, vision: Config) -> VisionFigures:
         )
     image = _side(known, "image_size")
     side = image // patch
+    pooled = {"spatial_pool_stride": 2, "scale_factor": 2, **config}
     class_token = family in ("internvl", "llava_next_video")
     merge = {
         "llava_onevision": side / -(-side // 2),
-        "llava_next_video": side / (side // int(config.get("spatial_pool_stride", 2))),
-        "smolvlm": float(config.get("scale_factor", 2)),
-        "internvl": 1 / float(config.get("downsample_ratio", 0.5)),
+        "llava_next_video": side / (side // _number(pooled, "spatial_pool_stride")),
+        "smolvlm": _number(pooled, "scale_factor"),
+        "internvl": 1 / _ratio(config, "downsample_ratio", 0.5),
     }[family]
     return VisionFigures(
         depth=_number(known, "num_hidden_layers"),
@@ -202,13 +208,35 @@ def _vision(family: str, config: Config, vision: Config) -> VisionFigures:
     )
 
 
+def _given(config: Config) -> Config:
+    """Return the entries that hold something: a null stands for the default."""
+    return {key: value for key, value in config.items() if value is not None}
+
+
 def _number(config: Config, key: str) -> int:
     value = config[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
         raise ValueError(key)
     return value
 
 
+def _ratio(config: Config, key: str, default: float) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
+        raise ValueError(key)
+    return float(value)
+
+
 def _side(config: Config, key: str) -> int:
     value = config[key]
-    return _number({key: value[0] if isinstance(value, list) else value}, key)
+    return _number({key: value[0] if isinstance(value, list) and value else value}, key)
+
+
+def _check_sides(vision: VisionFigures) -> None:
+    """Refuse an image that gives no token.
+
+    Raises:
+        ValueError: naming the figure to blame.
+    """
+    if vision.image and round(vision.image // vision.patch / vision.merge) < 1:
+        raise ValueError("image_size")

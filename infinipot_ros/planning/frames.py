@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infinipot_ros.core.errors import ConfigError
+from infinipot_ros.core.errors import ConfigError, ModelError
 from infinipot_ros.planning.figures import ModelFigures
 
 _MOST_TOKENS = 256  # of a step, where neither the user nor the model's files say less
@@ -93,6 +93,7 @@ def step_shape(
 
     Raises:
         ConfigError: the pixels are too few for a token, or the model takes one size only.
+        ModelError: what the preprocessor's file says is no size.
     """
     vision = model.vision
     words = PROMPTS[model.family].step if text is None else text
@@ -122,13 +123,21 @@ def _qwen_tokens(factor: int, preprocessor: Mapping[str, Any], pixels: int) -> i
         pixels: largest frame; 0 takes the model's own.
     """
     size = preprocessor.get("size") or {}
-    if "height" in size and not pixels:
-        return (int(size["height"]) // factor) * (int(size["width"]) // factor)
-    own = preprocessor.get("max_pixels") or size.get("longest_edge") or _MOST_TOKENS * factor**2
-    tokens = (pixels or min(int(own), _MOST_TOKENS * factor**2)) // factor**2
+    try:
+        if "height" in size and not pixels:
+            tokens = (int(size["height"]) // factor) * (int(size["width"]) // factor)
+            what = f"size in preprocessor_config.json is {size}"
+        else:
+            most = _MOST_TOKENS * factor**2
+            own = min(int(preprocessor.get("max_pixels") or size.get("longest_edge") or most), most)
+            tokens = (pixels or own) // factor**2
+            what = f"pixels is {pixels}" if pixels else f"the model's files allow {own} pixels"
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        raise ModelError(
+            f"size or max_pixels in preprocessor_config.json cannot be read: {error}"
+        ) from error
     if tokens < 1:
         raise ConfigError(
-            f"pixels is {pixels}; a token takes {factor}x{factor} pixels, so at least {factor**2} "
-            "are needed"
+            f"{what}; a token takes {factor}x{factor} pixels, so at least {factor**2} are needed"
         )
-    return int(tokens)
+    return tokens

@@ -20,6 +20,9 @@ ATTENTION = ("sdpa", "eager")
 
 _RUNTIME = 512 * 2**20  # of a CUDA context with the kernels of torch: a rule of thumb
 _HOUR = 3600
+_MOST = 2**31 - 1
+_MOST_CAMERAS = 1000
+_CHECKED_BY_ENGINE = ("cap", "block_steps")  # from below
 _DEFAULTS = EngineConfig()
 
 
@@ -69,9 +72,16 @@ class Load:
                     f"{name} is {value!r}; it must be one of "
                     + ", ".join(repr(choice) for choice in known if choice)
                 )
-        for name in ("cameras", "pixels", "device_memory"):
-            if getattr(self, name) < (name == "cameras"):
-                raise ConfigError(f"{name} is {getattr(self, name)}; it is too small")
+        for name, least, most in (
+            ("cameras", 1, _MOST_CAMERAS),
+            ("pixels", 0, _MOST),
+            ("device_memory", 0, 2**60),
+            ("cap", 1, _MOST),
+            ("block_steps", 1, _MOST),
+        ):
+            value = getattr(self, name)
+            if value > most or (value < least and name not in _CHECKED_BY_ENGINE):
+                raise ConfigError(f"{name} is {value}; it must lie in [{least}, {most}]")
         self.engine_config()
 
     def engine_config(self) -> EngineConfig:

@@ -7,6 +7,7 @@ import re
 from infinipot_ros.core.errors import ConfigError
 
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_LARGEST = 2.0**60
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -16,15 +17,15 @@ def parse_bytes(text: str) -> int:
     With an i a unit is a power of 1024, without it one of 1000, as on a data sheet.
 
     Raises:
-        ConfigError: the text names no size above 0.
+        ConfigError: the text names no size, or none that a device can have.
     """
     match = _FORM.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         raise ConfigError(f"{text!r} is no size; write 8GiB, 8GB or 8000MB")
-    size = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()])
-    if size < 1:
-        raise ConfigError(f"{text!r} is no size above 0; write 8GiB, 8GB or 8000MB")
-    return size
+    size = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
+    if not 1 <= size <= _LARGEST:
+        raise ConfigError(f"{text!r} is no size of a memory; write 8GiB, 8GB or 8000MB")
+    return int(size)
 
 
 def format_bytes(size: float) -> str:

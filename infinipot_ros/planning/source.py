@@ -51,11 +51,12 @@ def find_model(model: str) -> ModelFiles:
         return _from_folder(model, _HERE.parent / "models" / EMBEDDED_MODEL, "embedded")
     try:
         folder = Path(model).expanduser()
-    except RuntimeError as error:  # ~somebody has no home
+        is_folder = bool(model.strip()) and folder.is_dir()
+        snapshot = None if is_folder else _downloaded(model)
+    except (RuntimeError, OSError) as error:  # ~somebody has no home; too long; not allowed
         raise ModelError(f"model {model!r} cannot be found: {error}") from error
-    if folder.is_dir():
+    if is_folder:
         return _from_folder(model, folder, "config.json of the folder")
-    snapshot = _downloaded(model)
     if snapshot is not None:
         return _from_folder(model, snapshot, "config.json of the hub, downloaded before")
     known = published()
@@ -83,7 +84,8 @@ def _from_folder(model: str, folder: Path, origin: str) -> ModelFiles:
     config = _read(model, folder / "config.json")
     if config is None:
         raise ModelError(f"model folder {folder} holds no config.json")
-    text = config.get("text_config") or {}
+    text = config.get("text_config")
+    text = text if isinstance(text, dict) else {}
     stored = config.get("dtype") or config.get("torch_dtype")
     stored = stored or (text.get("dtype") or text.get("torch_dtype"))
     return ModelFiles(
@@ -100,7 +102,7 @@ def _read(model: str, path: Path) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path.name} of model {model!r} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path.name} of model {model!r} holds no object")

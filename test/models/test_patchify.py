@@ -149,6 +149,15 @@ def test_any_size_comes_out_at_the_fixed_size():
         assert patches.shape == (36, 3 * 2 * 14 * 14)
 
 
+@pytest.mark.parametrize("pixels", [50_176, 100_352, 3_136])
+def test_equal_bounds_leave_every_usual_frame_a_size(pixels):
+    preprocessor = _preprocessor(min_pixels=pixels, max_pixels=pixels)
+    for height, width in ((120, 160), (37, 53), (480, 640), (1, 1), (1080, 1920)):
+        high, wide = preprocessor.target_size(height, width)
+        assert high % 28 == wide % 28 == 0
+        assert pixels / 2 <= high * wide <= pixels
+
+
 def test_refusals_name_value_and_remedy():
     with pytest.raises(FrameError, match="2x4000 pixels is too elongated"):
         _preprocessor().target_size(2, 4000)
