@@ -140,7 +140,11 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     def prefix_ids(self, system_prompt: str | None) -> list[int]:
-        """Return token ids from the start of the prompt up to the first video token."""
+        """Return token ids from the start of the prompt up to the first video token.
+
+        Raises:
+            ConfigError: the model's template cannot carry this system prompt.
+        """
 
     @abstractmethod
     def question_ids(self, question: str, history: Sequence[Turn] = ()) -> list[int]:
@@ -151,6 +155,7 @@ class ModelAdapter(ABC):
             history: earlier turns of the dialogue, oldest first.
 
         Raises:
+            QuestionError: it is not text that can be cut into tokens.
             ModelError: there is a history, and the model's chat template takes one turn only.
         """
 
@@ -206,7 +211,11 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return float32 logits ``[n, vocabulary]`` of hidden states ``[n, hidden]``."""
+        """Return float32 logits ``[n, vocabulary]`` of hidden states ``[n, hidden]``.
+
+        Raises:
+            ModelError: they are not finite; the dtype is too narrow for this model.
+        """
 
     def to_device(self, array: NDArray[np.float32]) -> Tensor:
         """Return the array as a tensor on the model's device."""

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from infinipot_ros.core.errors import FrameError
 
+_STAMPS = 2**63  # provenance holds them as int64
+
 
 def check_frames(
     frames: NDArray[np.uint8] | Sequence[NDArray[np.uint8]], stamps: Sequence[int]
@@ -45,4 +47,6 @@ def check_frames(
             raise FrameError(
                 f"stamp {index} is {stamp!r}; stamps are integer nanoseconds, never seconds"
             )
+        if not -_STAMPS <= stamp < _STAMPS:
+            raise FrameError(f"stamp {index} is {stamp}; nanoseconds of 64 bits are needed")
     return images

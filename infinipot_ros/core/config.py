@@ -128,7 +128,8 @@ class EngineConfig:
                 f"max_tokens to at least {2 * block}, or lower block_steps"
             )
         if block > room:
-            fitting = 2 * block
+            # Near the smallest that can do, so that rounding is all that is left to search.
+            fitting = max(2 * block, math.floor((block - 0.5) / (1.0 - self.retain_ratio)) - 1)
             while fitting - round(self.retain_ratio * fitting) < block:
                 fitting += 1
             raise ConfigError(

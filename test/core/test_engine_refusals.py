@@ -84,3 +84,19 @@ def test_refused_frames(adapter, images, stamps, message):
     with pytest.raises(FrameError, match=message):
         engine.observe(images, stamps)
     assert engine.stats().blocks == 0
+
+
+@pytest.mark.parametrize("stamp", [2**63, -(2**63) - 1, 10**30])
+def test_a_stamp_beyond_64_bits_is_refused(adapter, stamp):
+    engine = StreamEngine(adapter, EngineConfig(max_tokens=96))
+    with pytest.raises(FrameError, match="64 bits"):
+        engine.observe(np.zeros((1, 56, 84, 3), np.uint8), [stamp])
+    engine.observe(np.zeros((1, 56, 84, 3), np.uint8), [2**63 - 1])
+
+
+@pytest.mark.parametrize("ratio", [0.75, 0.9, 0.999999999])
+def test_the_least_cap_is_named_at_once_and_does(ratio):
+    with pytest.raises(ConfigError, match="at least") as refusal:
+        EngineConfig(max_tokens=900, retain_ratio=ratio).check_block(100)
+    least = int(str(refusal.value).split("at least ")[1].split(",")[0])
+    EngineConfig(max_tokens=least, retain_ratio=ratio).check_block(100)
