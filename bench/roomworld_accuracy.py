@@ -1,15 +1,17 @@
 """How well the embedded model answers without a cap: the table of its card.
 
-`python bench/roomworld_accuracy.py [--model DIR] [--quick] [--out FILE]` asks questions of every
-kind on streams of 32 and 1,024 steps from three world seeds, then questions in phrasings and about
-combinations of kind, colour and room that the training never saw, against the same number of
-trained ones. Prints a Markdown table with 95 % intervals; takes about ten minutes.
+`python bench/roomworld_accuracy.py [--model DIR ...] [--quick] [--out FILE]` asks questions of
+every kind on streams of 32 and 1,024 steps from three world seeds, then questions in phrasings and
+about combinations of kind, colour and room that the training never saw, against the same number of
+trained ones. Several models, trainings of other seeds, are counted together and each by itself.
+Prints a Markdown table with 95 % intervals; takes about six minutes for a model.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -22,7 +24,7 @@ from infinipot_ros.roomworld.evaluate import Tally, Trial, evaluate, total
 from infinipot_ros.roomworld.vocabulary import QUESTION_KINDS
 
 WORLD_SEEDS = (0, 1, 2)
-LENGTHS = {32: 40, 1024: 8}
+LENGTHS = {32: 40, 1024: 24}
 """Steps of a stream: streams for each world seed."""
 CONTRASTS = {
     "phrasings": (Trial(32, 24, phrasings="trained"), Trial(32, 24, phrasings="held_out")),
@@ -52,10 +54,10 @@ def cell(tally: Tally) -> str:
     return f"{share:.3f} ({low:.3f}..{high:.3f}, {tally.asked})"
 
 
-def report(model: str, shrink: int) -> str:
+def report(models: Sequence[str], shrink: int) -> str:
     """Run everything and return the tables."""
     trials = {
-        (name, seed): replace(trial, seed=seed, streams=max(1, trial.streams // shrink))
+        (name, model, seed): replace(trial, seed=seed, streams=max(1, trial.streams // shrink))
         for name, trial in [
             *((f"{steps} steps", Trial(steps, streams)) for steps, streams in LENGTHS.items()),
             *(
@@ -64,20 +66,28 @@ def report(model: str, shrink: int) -> str:
                 for which, trial in zip(("trained", "held out"), pair, strict=True)
             ),
         ]
+        for model in models
         for seed in WORLD_SEEDS
     }
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        jobs = {key: executor.submit(run_trial, model, trial) for key, trial in trials.items()}
+        jobs = {key: executor.submit(run_trial, key[1], trial) for key, trial in trials.items()}
         results: dict[str, list[dict[str, Tally]]] = {}
-        for (name, seed), job in jobs.items():
+        for (name, model, seed), job in jobs.items():
             results.setdefault(name, []).append(job.result())
-            print(f"{name}, world seed {seed}: done", file=sys.stderr)
+            print(f"{name}, {model}, world seed {seed}: done", file=sys.stderr)
     sums = {name: merged(parts) for name, parts in results.items()}
     lengths = [f"{steps} steps" for steps in LENGTHS]
     lines = ["| question | " + " | ".join(lengths) + " |", "|---" * (1 + len(lengths)) + "|"]
     rows = {kind: [sums[name][kind] for name in lengths] for kind in (*QUESTION_KINDS, "all")}
+    n_seeds = len(WORLD_SEEDS)
     for number, seed in enumerate(WORLD_SEEDS):
-        rows[f"all, world seed {seed}"] = [merged([results[n][number]])["all"] for n in lengths]
+        rows[f"all, world seed {seed}"] = [
+            merged(results[name][number::n_seeds])["all"] for name in lengths
+        ]
+    for number, model in enumerate(models if len(models) > 1 else ()):
+        own = slice(number * n_seeds, (number + 1) * n_seeds)
+        for kind in (*QUESTION_KINDS, "all"):
+            rows[f"{kind}, {model}"] = [merged(results[name][own])[kind] for name in lengths]
     lines += [f"| {name} | {' | '.join(map(cell, row))} |" for name, row in rows.items()]
     lines += ["", "| 32 steps | trained | held out |", "|---|---|---|"]
     for what in CONTRASTS:
@@ -89,7 +99,9 @@ def report(model: str, shrink: int) -> str:
 def main() -> int:
     """Print the tables; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="roomworld", help="embedded name or folder")
+    parser.add_argument(
+        "--model", nargs="+", default=["roomworld"], help="embedded name or folders, one or more"
+    )
     parser.add_argument("--quick", action="store_true", help="a quarter of the streams")
     parser.add_argument("--out", type=Path, help="write the tables there too")
     options = parser.parse_args()

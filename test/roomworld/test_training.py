@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 
 from infinipot_ros.roomworld.scenes import IMAGE_SIZE
 from infinipot_ros.roomworld.train import main
+from infinipot_ros.roomworld.training.architecture import build_model, build_tokenizer
 from infinipot_ros.roomworld.training.config import TrainConfig, smoke_config
+from infinipot_ros.roomworld.training.language import LanguageStage
 from infinipot_ros.roomworld.training.trainer import Trainer
 
 
@@ -71,3 +74,30 @@ def test_positions_in_use_are_within_what_is_trained() -> None:
     assert config.shape.max_positions == 1280
     assert config.language.max_position_span < config.shape.max_positions
     assert max(config.language.lengths) < config.language.max_position_span
+
+
+def test_no_stream_has_more_tokens_than_planned() -> None:
+    """Long streams are thinned to the bound, short ones only as often as the plan says."""
+    config = TrainConfig()
+    tokenizer = build_tokenizer()
+    model = build_model(config.shape, tokenizer, 0)
+    stage = LanguageStage(model, tokenizer.get_vocab(), config)
+    stage._length_index = len(config.language.lengths) - 1
+    plans = [stage._batch_plan(step) for step in range(400)]
+    longest = max(plan.n_steps for plan in plans)
+    assert longest == config.language.lengths[-1]
+    assert max(plan.n_tokens for plan in plans) <= config.language.most_tokens
+    assert any(plan.thinned == 1.0 for plan in plans if plan.n_steps > 64)
+
+
+def test_a_later_cycle_is_shorter_and_starts_at_half_the_rate() -> None:
+    config = TrainConfig()
+    tokenizer = build_tokenizer()
+    stage = LanguageStage(build_model(config.shape, tokenizer, 0), tokenizer.get_vocab(), config)
+    plan = config.language
+    stage.step, stage._decay_from, stage._since = 5000, 5000, 0
+    first = stage._rate()
+    stage._cycle = 1
+    assert stage._rate() == first / 2 == plan.learning_rate / 2
+    stage._since = plan.later_decay_steps
+    assert math.isclose(stage._rate(), plan.min_decay * plan.learning_rate / 2)

@@ -52,7 +52,7 @@ class LanguagePlan:
 
     pool_scenes: int = 10_000
     validation_scenes: int = 2_000
-    lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96)
+    lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 256)
     """Curriculum of stream lengths, in temporal steps."""
     tokens_per_batch: int = 4200
     questions_per_stream: int = 24
@@ -63,7 +63,10 @@ class LanguagePlan:
     """Share of the longer streams that are thinned out, which saves time."""
     thinned_to: float = 0.33
     """Share of the video tokens that these keep."""
-    longest: int = 1500
+    most_tokens: int = 864
+    """Video tokens of a stream at most; longer ones are always thinned, to so many.
+    What tells a long stream from a short one that looks long is how much there is to confuse."""
+    longest: int = 3000
     """Steps up to which streams are made to look longer in the attention."""
     evicted_share: float = 0.2
     """Share of full-length streams that are asked after a random part of the tokens was evicted."""
@@ -76,8 +79,10 @@ class LanguagePlan:
     stage_floor: float = 0.8
     max_stage_steps: int = 300
     steady_accuracy: float = 0.93
-    max_steady_steps: int = 2700
+    max_steady_steps: int = 900
     decay_steps: int = 4500
+    later_decay_steps: int = 900
+    """Steps of a cycle after the first."""
     min_decay: float = 0.02
     referent_weight: float = 0.5
     """Loss weight of the answer predicted at the referent word and at the end of the question."""
@@ -129,6 +134,7 @@ def smoke_config(seed: int = 1) -> TrainConfig:
             pool_scenes=60, validation_scenes=40, lengths=(1, 2), tokens_per_batch=200,
             questions_per_stream=4, report_every=2, stage_accuracy=0.0, stage_floor=0.0,
             max_stage_steps=2, steady_accuracy=0.0, max_steady_steps=2, decay_steps=2,
-            final_accuracy=0.0, final_floor=0.0, validation_streams=4, validation_steps=2,
+            later_decay_steps=2, final_accuracy=0.0, final_floor=0.0, validation_streams=4,
+            validation_steps=2,
         ),
     )  # fmt: skip

@@ -160,7 +160,7 @@ class LanguageStage:
     def advance(self, journal: Journal) -> None:
         """At every report, weigh the kinds anew and open the next length or phase when earned."""
         plan = self._plan
-        finishing = self._decay_from is not None and self._since >= plan.decay_steps
+        finishing = self._decay_from is not None and self._since >= self._decay_steps()
         if self.step % plan.report_every and not finishing:
             return
         accuracy = _by_kind(self._correct, self._asked)
@@ -235,12 +235,15 @@ class LanguageStage:
         self._decay_from, self._since = self.step, 0
         self.done = self.passed or self._cycle >= plan.max_cycles
 
+    def _decay_steps(self) -> int:
+        return self._plan.decay_steps if self._cycle == 0 else self._plan.later_decay_steps
+
     def _rate(self) -> float:
         plan = self._plan
         rate = plan.learning_rate * min(1.0, (self.step + 1) / plan.warmup_steps)
         if self._decay_from is None:
             return rate
-        progress = min(1.0, self._since / plan.decay_steps)
+        progress = min(1.0, self._since / self._decay_steps())
         fall = 0.5 * (1.0 + math.cos(math.pi * progress))
         return rate * 0.5**self._cycle * (plan.min_decay + (1.0 - plan.min_decay) * fall)
 
@@ -251,7 +254,7 @@ class LanguageStage:
         """
         boundary = self.step - self.step % self._plan.report_every + self._plan.report_every
         if self._decay_from is not None:
-            boundary = min(boundary, self._decay_from + self._plan.decay_steps)
+            boundary = min(boundary, self._decay_from + self._decay_steps())
         until = min(boundary, self.step + _PREFETCHED)
         for step in range(self.step + len(self._ahead), max(until, self.step + 1)):
             self._ahead.append(self._drawer.submit(self._builder.draw, self._batch_plan(step)))
@@ -267,6 +270,7 @@ class LanguageStage:
         )
         thin = n_steps >= _THIN_FROM and rng.random() < plan.thinned_share
         thinned = plan.thinned_to if thin else 1.0
+        thinned = min(thinned, plan.most_tokens / (n_steps * TOKENS_PER_STEP))
         video = round(thinned * n_steps * TOKENS_PER_STEP)
         tokens = _TYPICAL_PREFIX + video + n_questions * BRANCH_LENGTH
         full_length = self._length_index == len(plan.lengths) - 1
