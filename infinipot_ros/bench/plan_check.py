@@ -179,7 +179,7 @@ def _planned(
             retain_ratio=config.retain_ratio,
             prefix_tokens=engine.cache.prefix_tokens,
             reserve_tokens=engine.cache.reserve_tokens,
-            question_tokens=asked + (0 if video_end is None else len(video_end)),
+            asked_tokens=asked + (0 if video_end is None else len(video_end)),
         ),
         step=StepShape(frames, patches, rows * cols, rows, cols, _step_text(engine), 0),
     )

@@ -6,13 +6,14 @@ video goes on, and re-indexes a memory whose numbers have run too far ahead.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from infinipot_ros.core.positions import compact_steps
+from infinipot_ros.core.spans import Spans, StepGridsSpans, TokenByTokenSpans, VideoGridSpans
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Stored:
     newest_step: int
 
 
-class Numbering(ABC):
+class Numbering(Spans):
     """One way of counting.
 
     Attributes:
@@ -114,26 +115,6 @@ class Numbering(ABC):
         """Return how far a block moves the cursor at most."""
 
     @abstractmethod
-    def most(self, steps: int, patches: int, text: int) -> int:
-        """Return how far so many steps move the cursor at most, whatever their grids.
-
-        Args:
-            steps: how many.
-            patches: most patches of one.
-            text: most text tokens of one.
-        """
-
-    @abstractmethod
-    def held(self, tokens: int, patches: int, text: int) -> int:
-        """Return how many positions a re-indexed memory takes at most.
-
-        Args:
-            tokens: how many it holds in each head.
-            patches: most patches of a step.
-            text: most text tokens of a step.
-        """
-
-    @abstractmethod
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Re-index what is stored, without gaps.
 
@@ -147,7 +128,7 @@ class Numbering(ABC):
         """
 
 
-class VideoGrid(Numbering):
+class VideoGrid(VideoGridSpans, Numbering):
     """Time, row and column of one endless video (Qwen2-VL, Qwen2.5-VL).
 
     A step lies ``interval`` behind the one before on the first axis; rows and columns are counted
@@ -160,9 +141,6 @@ class VideoGrid(Numbering):
     """
 
     axes = 3
-
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
 
     def place(self, layout: BlockLayout, cursor: Cursor) -> tuple[Tensor, Cursor]:
         """See the base class; these models write no text between steps."""
@@ -178,14 +156,6 @@ class VideoGrid(Numbering):
     def span(self, layout: BlockLayout) -> int:
         """See the base class."""
         return max(layout.steps * self.interval, layout.rows, layout.cols)
-
-    def most(self, steps: int, patches: int, text: int) -> int:  # noqa: ARG002 (there is none)
-        """See the base class; a grid of one row or column is the longest."""
-        return max(steps * self.interval, patches)
-
-    def held(self, tokens: int, patches: int, text: int) -> int:  # noqa: ARG002 (there is none)
-        """See the base class; every token may be the last of its step."""
-        return max(tokens * self.interval, patches)
 
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Close the gaps on the time axis; rows and columns stay as they are."""
@@ -206,7 +176,7 @@ class VideoGrid(Numbering):
         return replace(cursor, newest=newest, end=end)
 
 
-class StepGrids(Numbering):
+class StepGrids(StepGridsSpans, Numbering):
     """Text, then rows and columns of one image, then text: step behind step (Qwen3-VL).
 
     Text counts on all axes alike.  The patches of a step share one position on the first axis, rows
@@ -238,14 +208,6 @@ class StepGrids(Numbering):
         extent = max(layout.rows, layout.cols)
         return sum(before + extent + after for before, after in layout.texts)
 
-    def most(self, steps: int, patches: int, text: int) -> int:
-        """See the base class; a grid of one row or column is the longest."""
-        return steps * (patches + text)
-
-    def held(self, tokens: int, patches: int, text: int) -> int:
-        """See the base class; every patch may be the last of its step."""
-        return tokens // (1 + text) * (patches + text)
-
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Move steps together as wholes: within a step, all keeps its place."""
         cursor = _measured(stored, cursor)
@@ -263,7 +225,7 @@ class StepGrids(Numbering):
         return positions, replace(cursor, newest=newest, end=newest + cursor.extent + cursor.after)
 
 
-class TokenByToken(Numbering):
+class TokenByToken(TokenByTokenSpans, Numbering):
     """One token behind the other on one axis: ordinary RoPE (LLaVA, SmolVLM, InternVL)."""
 
     axes = 1
@@ -277,14 +239,6 @@ class TokenByToken(Numbering):
     def span(self, layout: BlockLayout) -> int:
         """See the base class."""
         return layout.tokens
-
-    def most(self, steps: int, patches: int, text: int) -> int:
-        """See the base class."""
-        return steps * (patches + text)
-
-    def held(self, tokens: int, patches: int, text: int) -> int:  # noqa: ARG002 (all count alike)
-        """See the base class."""
-        return tokens
 
     def renumber(self, stored: Stored, cursor: Cursor, limit: int) -> tuple[Tensor, Cursor]:
         """Close the gaps behind what has settled; where that does not do, count all anew.

@@ -6,14 +6,14 @@ import logging
 
 from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.errors import ConfigError
-from infinipot_ros.core.numbering import Numbering
+from infinipot_ros.core.spans import Spans
 
 _LOG = logging.getLogger(__name__)
 
 
 def check_position_limit(
     config: EngineConfig,
-    numbering: Numbering,
+    numbering: Spans,
     *,
     limit: int,
     fixed: int | None,
@@ -35,26 +35,17 @@ def check_position_limit(
     Raises:
         ConfigError: naming the limit and the least that would do.
     """
-    prefix, reserve = around
     if fixed is not None and (limit > fixed or config.positions != "compact"):
         raise ConfigError(
             f"position_limit is {config.position_limit} and positions {config.positions!r}, but "
             f"this model turns its keys otherwise from position {fixed} on (dynamic RoPE): set "
             f"positions to 'compact' and position_limit to at most {fixed}"
         )
-    least = prefix + 2 * (numbering.most(config.block_steps, patches, text) + reserve)
-    if limit < least:
-        raise ConfigError(
-            f"position_limit is {limit}; prefix, two blocks and a question need at least {least} "
-            "positions; raise it, or lower block_steps, max_question_tokens, max_dialogue_tokens "
-            "or max_new_tokens"
-        )
-    if config.policy == "full" or config.positions != "compact":
-        return
-    last = limit - numbering.most(config.block_steps, patches, text) - reserve
-    room = compacted_end(prefix, last) - prefix
-    span = numbering.held(config.max_tokens, patches, text)
-    if span > room:
+    require_positions(config, numbering, limit=limit, around=around, patches=patches, text=text)
+    span, room = span_and_room(
+        config, numbering, limit=limit, around=around, patches=patches, text=text
+    )
+    if span > room and config.policy != "full" and config.positions == "compact":
         _LOG.warning(
             "what max_tokens %d can hold may span %d positions, more than the %d that are left to "
             "it of the model's %d: it will then be squeezed together; lower max_tokens",
@@ -63,6 +54,49 @@ def check_position_limit(
             room,
             limit,
         )
+
+
+def require_positions(
+    config: EngineConfig,
+    numbering: Spans,
+    *,
+    limit: int,
+    around: tuple[int, int],
+    patches: int,
+    text: int,
+) -> None:
+    """Refuse a limit too low to work with; arguments as of :func:`check_position_limit`.
+
+    Raises:
+        ConfigError: naming the limit and the least that would do.
+    """
+    prefix, reserve = around
+    least = prefix + 2 * (numbering.most(config.block_steps, patches, text) + reserve)
+    if limit < least:
+        raise ConfigError(
+            f"position_limit is {limit}; prefix, two blocks and a question need at least {least} "
+            "positions; raise it, or lower block_steps, max_question_tokens, max_dialogue_tokens "
+            "or max_new_tokens"
+        )
+
+
+def span_and_room(
+    config: EngineConfig,
+    numbering: Spans,
+    *,
+    limit: int,
+    around: tuple[int, int],
+    patches: int,
+    text: int,
+) -> tuple[int, int]:
+    """Return the most positions that what the cap can hold may span, and how many are left to it.
+
+    Arguments as of :func:`check_position_limit`.
+    """
+    prefix, reserve = around
+    last = limit - numbering.most(config.block_steps, patches, text) - reserve
+    span = numbering.held(config.max_tokens, patches, text)
+    return span, compacted_end(prefix, last) - prefix
 
 
 def compacted_end(start: int, last: int) -> int:

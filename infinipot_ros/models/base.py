@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,9 +16,9 @@ from infinipot_ros.core.cache import SlabCache
 from infinipot_ros.core.errors import ConfigError, ModelError, QuestionError
 from infinipot_ros.core.types import Turn
 from infinipot_ros.models.cache_bridge import as_library_cache
-
-# Cannot be typed, so they are found again whatever the template does.
-_QUESTION, _ANSWER, _NEXT = (f"\x00{name}\x00" for name in ("question", "answer", "next"))
+from infinipot_ros.models.families import refuse_forgetting_layers
+from infinipot_ros.models.rotary import check_rotary, is_dynamic
+from infinipot_ros.models.tokens import half_character, stop_ids_of
 
 
 class TransformersAdapter(ModelAdapter):
@@ -25,24 +26,33 @@ class TransformersAdapter(ModelAdapter):
 
     Args:
         name: the model's name as the user gave it.
+        model: the whole model in eval mode.
+        decoder: its inner language model (without head, so that blocks do not pay for logits).
         tokenizer: with a chat template that knows ``video`` items.
-        decoder: the inner language model (without head, so that blocks do not pay for logits).
-        head: hidden states to logits.
-        stop_ids: token ids that end an answer.
         video_token: text of the token that stands for the video in the rendered template.
+
+    Raises:
+        ModelError: the model has layers that cannot be capped, or a template that does not fit.
     """
+
+    # Step and seconds of the last step that a family's text tells from those before it.
+    _last_told: ClassVar[tuple[int, float]] = (0, 0.0)
 
     def __init__(
         self,
         name: str,
         *,
-        tokenizer: Any,
+        model: Any,
         decoder: Any,
-        head: Any,
-        stop_ids: Sequence[int],
+        tokenizer: Any,
         video_token: str,
     ) -> None:
+        text = model.config.text_config
+        refuse_forgetting_layers(name, model.config)
+        check_rotary(name, decoder, text)
         self.name = name
+        self.position_limit = int(text.max_position_embeddings)
+        self.limit_is_fixed = is_dynamic(text)
         # Fast tokenizers hold settings that a call changes (split_special_tokens is one), and
         # questions are checked by their clients' threads while another is being answered.
         self._tokenizer_lock = threading.Lock()
@@ -51,14 +61,13 @@ class TransformersAdapter(ModelAdapter):
         # transformers renamed the keyword in 5.21; 5.20 is the last that runs on Python 3.10.
         parameters = inspect.signature(decoder.forward).parameters
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
-        self._head = head
-        self._stop_ids = frozenset(stop_ids)
+        self._head = model.lm_head
+        self._stop_ids = frozenset(stop_ids_of(model, tokenizer))
         self._video_token = video_token
-        prefix, suffix = self._render(None)
-        before, _, after = suffix.partition(_QUESTION)
-        self._before, self._after = self._template_ids(before), self._template_ids(after)
-        self._check_rows([*self._template_ids(prefix), *self._before, *self._after])
-        self._between: tuple[list[int], list[int]] | None = None
+        prefix = self._template_ids(self._prefix(None))
+        around = [self._template_ids(part) for part in self._template_parts(0)]
+        self._template_tokens = sum(map(len, around))
+        self._check_rows([*prefix, *(token for ids in around for token in ids)])
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -72,11 +81,10 @@ class TransformersAdapter(ModelAdapter):
             ConfigError: the model's chat template takes no system prompt, or it is no valid text.
         """
         if system_prompt is None:
-            prefix, _ = self._render(None)
-            return self._template_ids(prefix)
+            return self._template_ids(self._prefix(None))
         what = f"system_prompt is {system_prompt!r}, but"
         try:
-            prefix, _ = self._render(system_prompt)
+            prefix = self._prefix(system_prompt)
         except Exception as error:  # a template is a program, and may raise what it likes
             raise ConfigError(
                 f"{what} the chat template of {self.name!r} refuses it: {error}; leave it out"
@@ -86,18 +94,16 @@ class TransformersAdapter(ModelAdapter):
                 f"{what} the chat template of {self.name!r} leaves it out; put it into the "
                 "questions, and take it out of the configuration"
             )
-        if broken := _half_character(system_prompt):
+        if broken := half_character(system_prompt):
             raise ConfigError(f"{what} {broken} in it is no character; give valid text")
         return self._template_ids(prefix)
 
     def question_ids(self, question: str, history: Sequence[Turn] = ()) -> list[int]:
         """Return token ids from the last video token up to the start of the answer."""
-        ids = list(self._before)
-        for turn in history:
-            to_answer, to_question = self._turn_ids()
-            ids += self._typed_ids(turn.question) + to_answer
-            ids += self._typed_ids(turn.answer) + to_question
-        return ids + self._typed_ids(question) + self._after
+        ids: list[int] = []
+        for template, words in self._prompt_parts(question, history):
+            ids += self._template_ids(template) + self._typed_ids(words)
+        return ids
 
     def count_question_tokens(self, question: str) -> int:
         """Return how many tokens the question itself has."""
@@ -105,7 +111,11 @@ class TransformersAdapter(ModelAdapter):
 
     def template_tokens(self) -> int:
         """Return how many tokens the template adds around a question."""
-        return len(self._before) + len(self._after)
+        return self._template_tokens
+
+    def max_step_text(self) -> int:
+        """Return the number of tokens around the patches of a step that comes after years."""
+        return self._max_step_text
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of answer tokens, special tokens left out."""
@@ -154,27 +164,11 @@ class TransformersAdapter(ModelAdapter):
             raise ModelError(f"the decoder of {self.name!r} takes no visual features")
         return {}
 
-    def _turn_ids(self) -> tuple[list[int], list[int]]:
-        """Return the template's tokens from a question to its answer, and on to the next one."""
-        if self._between is None:
-            turns: list[dict[str, Any]] = [
-                {"role": "user", "content": [{"type": "video"}, _text(_QUESTION)]},
-                {"role": "assistant", "content": [_text(_ANSWER)]},
-                {"role": "user", "content": [_text(_NEXT)]},
-            ]
-            try:
-                text = self._apply_template(turns)
-                _, _, rest = text.partition(_QUESTION)
-                to_answer, found, rest = rest.partition(_ANSWER)
-                to_question, also_found, _ = rest.partition(_NEXT)
-            except Exception as error:  # a template is a program, and may raise what it likes
-                raise ModelError(
-                    f"the chat template of {self.name!r} takes no dialogue: {error}"
-                ) from error
-            if not (found and also_found):
-                raise ModelError(f"the chat template of {self.name!r} drops turns of a dialogue")
-            self._between = self._template_ids(to_answer), self._template_ids(to_question)
-        return self._between
+    @cached_property
+    def _max_step_text(self) -> int:
+        # Tokenizers of families that write any take every digit for itself, so that no shorter
+        # number has more tokens.
+        return sum(map(len, self.step_text(*self._last_told)))
 
     def _apply_template(self, messages: list[dict[str, Any]]) -> str:
         text: str = self._tokenizer.apply_chat_template(
@@ -182,22 +176,60 @@ class TransformersAdapter(ModelAdapter):
         )
         return text
 
-    def _render(self, system_prompt: str | None) -> tuple[str, str]:
-        """Return the prompt before and after the video, the question marked in the latter."""
+    def _prefix(self, system_prompt: str | None) -> str:
+        """Return the prompt before the video."""
+        mark = _mark(0)
         messages: list[dict[str, Any]] = []
         if system_prompt is not None:
-            messages.append({"role": "system", "content": [_text(system_prompt)]})
-        messages.append({"role": "user", "content": [{"type": "video"}, _text(_QUESTION)]})
+            messages.append({"role": "system", "content": [text_item(system_prompt)]})
+        messages.append({"role": "user", "content": [{"type": "video"}, text_item(mark)]})
         text = self._apply_template(messages)
         # The last before the question: a system prompt may speak of such a token, too.
-        before, asked, after = text.rpartition(_QUESTION)
-        prefix, found, between = before.rpartition(self._video_token)
+        before, asked, _ = text.rpartition(mark)
+        prefix, found, _ = before.rpartition(self._video_token)
         if not (asked and found):
             raise ModelError(
                 f"the chat template of {self.name!r} shows no {self._video_token} before the "
                 "question; a template that takes video items is needed"
             )
-        return prefix, between + asked + after
+        return prefix
+
+    def _prompt_parts(self, question: str, history: Sequence[Turn]) -> list[tuple[str, str]]:
+        """Return what follows the video: pairs of template text and typed words, "" at the end.
+
+        Raises:
+            ModelError: there is a history, and the template takes one turn only.
+        """
+        typed = [words for turn in history for words in (turn.question, turn.answer)]
+        return list(zip(self._template_parts(len(history)), [*typed, question, ""], strict=True))
+
+    def _template_parts(self, turns: int) -> list[str]:
+        """Return what the template writes from the video on: before, between and after texts.
+
+        Args:
+            turns: earlier turns of the dialogue.
+        """
+        marks = [_mark(number) for number in range(2 * turns + 1)]
+        messages: list[dict[str, Any]] = [
+            {"role": ("user", "assistant")[number % 2], "content": [text_item(mark)]}
+            for number, mark in enumerate(marks)
+        ]
+        messages[0]["content"].insert(0, {"type": "video"})
+        try:
+            text = self._apply_template(messages)
+        except Exception as error:  # a template is a program, and may raise what it likes
+            raise ModelError(
+                f"the chat template of {self.name!r} takes no dialogue: {error}"
+            ) from error
+        before, asked, rest = text.partition(marks[0])
+        rest = before.rpartition(self._video_token)[2] + asked + rest
+        parts = []
+        for mark in marks:
+            part, found, rest = rest.partition(mark)
+            if not found:
+                raise ModelError(f"the chat template of {self.name!r} drops turns of a dialogue")
+            parts.append(part)
+        return [*parts, rest]
 
     def _check_rows(self, ids: Sequence[int]) -> None:
         """Refuse a tokenizer with more tokens than the model has embeddings.
@@ -224,53 +256,18 @@ class TransformersAdapter(ModelAdapter):
 
     def _typed_ids(self, text: str) -> list[int]:
         """Tokens of what a user typed: a template token in it is text, it cannot forge a role."""
-        if broken := _half_character(text):
+        if broken := half_character(text):
             raise QuestionError(f"{broken} in the question is no character; send valid UTF-8")
         with self._tokenizer_lock:
             encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
         return list(encoded.input_ids)
 
 
-def _text(text: str) -> dict[str, str]:
+def text_item(text: str) -> dict[str, str]:
+    """Return a piece of text as chat templates take it."""
     return {"type": "text", "text": text}
 
 
-def _half_character(text: str) -> str:
-    """Return the first half of a surrogate pair, which tokenizers cannot take; empty for none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return f"U+{ord(text[error.start]):04X}"
-    return ""
-
-
-def special_token(name: str, tokenizer: Any, token: object) -> str:
-    """Return the text of a token that a family's prompts need, having checked that it is one.
-
-    Args:
-        name: the model's name, for the message.
-        tokenizer: its tokenizer.
-        token: text, or the id that the config names.
-
-    Raises:
-        ModelError: the tokenizer does not know it, and would write its name in letters.
-    """
-    text = tokenizer.convert_ids_to_tokens(token) if isinstance(token, int) else token
-    ids = tokenizer(text, add_special_tokens=False).input_ids if isinstance(text, str) else []
-    if len(ids) != 1:
-        raise ModelError(
-            f"the tokenizer of {name!r} has no token {token!r}, which prompts of its family need: "
-            "its files are incomplete, or not of this model"
-        )
-    return str(text)
-
-
-def stop_ids_of(model: Any, tokenizer: Any) -> list[int]:
-    """Return the token ids that end an answer, from the model's and the tokenizer's own files."""
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    if not found:
-        raise ModelError("the model's files name no end-of-answer token (eos_token_id)")
-    return sorted(found)
+def _mark(number: int) -> str:
+    """Return what stands for a message: it cannot be typed, so any template leaves it whole."""
+    return f"\x00{number}\x00"

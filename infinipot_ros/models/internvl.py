@@ -8,8 +8,8 @@ from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock, StepText
 from infinipot_ros.core.errors import ModelError
-from infinipot_ros.models.base import special_token
 from infinipot_ros.models.framewise import FramewiseAdapter
+from infinipot_ros.models.tokens import special_token
 from infinipot_ros.models.whole_images import ImagePreprocessor, image_preprocessor
 
 # A hundred years at 30 fps: a later frame has this number, so that its text has no more tokens
@@ -37,6 +37,8 @@ class InternVLAdapter(FramewiseAdapter):
         ModelError: the model has layers that cannot be capped, or its files do not fit together.
     """
 
+    _last_told = _LAST_FRAME, 0.0
+
     def __init__(
         self, name: str, *, model: Any, tokenizer: Any, processor_config: dict[str, Any]
     ) -> None:
@@ -52,18 +54,12 @@ class InternVLAdapter(FramewiseAdapter):
         start = getattr(tokenizer, "start_image_token", "<img>")
         end = getattr(tokenizer, "end_image_token", "</img>")
         self._start, self._end = (special_token(name, tokenizer, token) for token in (start, end))
-        self._max_step_text = sum(map(len, self.step_text(_LAST_FRAME, 0.0)))
 
     def step_text(self, step: int, seconds: float) -> StepText:  # noqa: ARG002 (frames are counted)
         """Return the frame's number and the tokens around its image."""
         line = "\n" if step else ""
         before = self._template_ids(f"{line}Frame{min(step + 1, _LAST_FRAME)}: {self._start}")
         return StepText(tuple(before), tuple(self._template_ids(self._end)))
-
-    def max_step_text(self) -> int:
-        """Return the number of tokens around the patches of a frame after years."""
-        # Its tokenizer takes every digit for itself, so no shorter number has more tokens.
-        return self._max_step_text
 
     def encode(self, pixels: Tensor, grid: tuple[int, int, int]) -> EncodedBlock:
         """Run the vision encoder; see :class:`ModelAdapter`."""

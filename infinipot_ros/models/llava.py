@@ -9,11 +9,7 @@ from torch import Tensor
 from infinipot_ros.core.adapter import EncodedBlock
 from infinipot_ros.core.errors import ModelError
 from infinipot_ros.models.framewise import FramewiseAdapter
-from infinipot_ros.models.whole_images import (
-    ImagePreprocessor,
-    image_preprocessor,
-    refuse_other_sizes,
-)
+from infinipot_ros.models.whole_images import image_preprocessor
 
 # Ends a word, and is a token of its own, in the tokenizers that set a space before a text.
 _ANCHOR = "\n"
@@ -74,18 +70,6 @@ class _LlavaAdapter(FramewiseAdapter):
         self._space_set_first = inside != alone
         lead = list(tokenizer("").input_ids)[:1]
         self._lead = lead if lead == [tokenizer.bos_token_id] else []
-
-    def preprocessor(self, min_pixels: int, max_pixels: int) -> ImagePreprocessor:
-        """Return a preprocessor to the one size that the model's files name.
-
-        Raises:
-            ConfigError: a bound that this size does not keep.
-        """
-        images = self._images
-        refuse_other_sizes(
-            min_pixels, max_pixels, model=self.name, height=images.height, width=images.width
-        )
-        return images
 
     def prefix_ids(self, system_prompt: str | None) -> list[int]:
         """Return token ids from the start of the prompt up to the first video token.

@@ -17,7 +17,12 @@ from infinipot_ros.models.families import find_family, refuse_forgetting_layers
 from infinipot_ros.models.placement import Need, Placement, check_memory, has_library
 from infinipot_ros.models.sources import ModelFiles, could_not_load
 from infinipot_ros.models.spreading import plan_parts
-from infinipot_ros.models.weights import cache_bytes_per_token, loaded_bytes, read_weights
+from infinipot_ros.models.weights import (
+    announced_bytes,
+    cache_bytes_per_token,
+    loaded_bytes,
+    read_weights,
+)
 
 _SHOWN = 3  # names of missing tensors in a message
 
@@ -101,15 +106,26 @@ def _place(
     files: ModelFiles, config: Any, library: Any, placement: Placement, cache_tokens: int
 ) -> dict[str, Any]:
     """Check the weights' files and the memory; return where the library is to put them."""
-    tensors = read_weights(files)
-    wanted = placement.dtype or _stored_dtype(config)
+    stored = _stored_dtype(config)
+    wanted = placement.dtype or stored
     dtype = wanted or torch.float32
     cache = cache_tokens * cache_bytes_per_token(config, dtype.itemsize)
     if placement.device_map or placement.quantization:
         parts = plan_parts(library, config, dtype, placement.quantization)
-        return parts.arguments(files.name, placement, cache)
-    need = Need(loaded_bytes(tensors.values(), wanted), cache)
-    check_memory(files.name, need, placement.device, _remedies(placement, dtype))
+        arguments = parts.arguments(files.name, placement, cache)
+        read_weights(files)
+        return arguments
+    remedies = _remedies(placement, dtype)
+    # What cannot fit need not be downloaded first.  A config that names no format says nothing of
+    # how much the stored weights grow; the files will.
+    if announced := announced_bytes(files):
+        growth = dtype.itemsize / (stored or torch.float32).itemsize
+        if getattr(config, "quantization_config", None) is not None:
+            growth = min(growth, 1.0)  # codes stay as they are
+        early = Need(round(announced * growth), cache)
+        check_memory(files.name, early, placement.device, remedies)
+    need = Need(loaded_bytes(read_weights(files).values(), wanted), cache)
+    check_memory(files.name, need, placement.device, remedies)
     if placement.device.type == "cpu":
         return {}
     if has_library("accelerate"):

@@ -10,8 +10,8 @@ from torch import Tensor
 from infinipot_ros.core.adapter import Deepstack, StepText
 from infinipot_ros.core.errors import ModelError
 from infinipot_ros.core.numbering import StepGrids
-from infinipot_ros.models.base import special_token
 from infinipot_ros.models.qwen_vl import QwenAdapter
+from infinipot_ros.models.tokens import special_token
 
 # Three years: a later step carries this time, so that its text has no more tokens than was said.
 _LAST_SECOND = 99_999_999.9
@@ -27,13 +27,14 @@ class Qwen3VLAdapter(QwenAdapter):
 
     _mean = _std = (0.5, 0.5, 0.5)
 
+    _last_told = 0, _LAST_SECOND
+
     def __init__(
         self, name: str, *, model: Any, tokenizer: Any, processor_config: dict[str, Any]
     ) -> None:
         super().__init__(name, model=model, tokenizer=tokenizer, processor_config=processor_config)
         config = model.config
         self._start, self._end = int(config.vision_start_token_id), int(config.vision_end_token_id)
-        self._max_step_text = sum(map(len, self.step_text(0, _LAST_SECOND)))
 
     def numbering(self, fps: float) -> StepGrids:  # noqa: ARG002 (time is in the timestamps)
         """Return how positions are counted: text and grids one behind the other."""
@@ -44,11 +45,6 @@ class Qwen3VLAdapter(QwenAdapter):
         # Cut where the tokenizer cuts by itself: before "<", and at the special tokens.
         time = self._template_ids(f"<{min(seconds, _LAST_SECOND):.1f} seconds>")
         return StepText(before=(*time, self._start), after=(self._end,))
-
-    def max_step_text(self) -> int:
-        """Return the number of tokens around the patches of a step after years."""
-        # Its tokenizer takes every digit for itself, so no shorter number has more tokens.
-        return self._max_step_text
 
     def _deepstack_inputs(self, deepstack: Deepstack | None) -> dict[str, Any]:
         if deepstack is None:

@@ -9,18 +9,17 @@ from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock
 from infinipot_ros.core.cache import CacheShape
-from infinipot_ros.core.errors import ModelError
 from infinipot_ros.core.numbering import VideoGrid
 from infinipot_ros.core.positions import RotarySpec
-from infinipot_ros.models.base import TransformersAdapter, special_token, stop_ids_of
+from infinipot_ros.core.spans import step_interval
+from infinipot_ros.models.base import TransformersAdapter
 from infinipot_ros.models.patchify import QwenPreprocessor
-from infinipot_ros.models.rotary import check_rotary, rotary_axis
+from infinipot_ros.models.rotary import rotary_axis
+from infinipot_ros.models.tokens import special_token
 
 # A stream is cheaper in pixels than a clip: 256 tokens a step let a cap of 4,096 tokens span
 # minutes.  The library's own bounds are for single images and reach 16,384 tokens.
 _MIN_TOKENS, _MAX_TOKENS = 4, 256
-# Positions are stored as int32; a limit that allows steps so far apart there is not.
-_MAX_INTERVAL = 2**31 - 1
 
 
 class QwenAdapter(TransformersAdapter):
@@ -49,23 +48,15 @@ class QwenAdapter(TransformersAdapter):
         text, vision = model.config.text_config, model.config.vision_config
         super().__init__(
             name,
-            tokenizer=tokenizer,
+            model=model,
             decoder=model.model.language_model,
-            head=model.lm_head,
-            stop_ids=stop_ids_of(model, tokenizer),
+            tokenizer=tokenizer,
             video_token=self._placeholder(name, model.config, tokenizer),
         )
-        if any(kind != "full_attention" for kind in getattr(text, "layer_types", None) or ()):
-            raise ModelError(
-                f"{name!r} has sliding-window layers; they forget by themselves and cannot be "
-                "capped honestly: set use_sliding_window to false in its config"
-            )
-        check_rotary(name, self._decoder, text)
         self._visual = model.model.visual
         self._vision_config = vision
         self._processor_config = processor_config
         self.frames_per_step = int(vision.temporal_patch_size)
-        self.position_limit = int(text.max_position_embeddings)
         rotary = model.model.language_model.rotary_emb
         parameter = next(self._decoder.parameters())
         self.rotary = RotarySpec(
@@ -145,12 +136,11 @@ class Qwen25VLAdapter(QwenAdapter):
     """Adapter of one loaded ``Qwen2_5_VLForConditionalGeneration``."""
 
     def numbering(self, fps: float) -> VideoGrid:
-        """Return how positions are counted, steps at a whole distance on the temporal axis.
-
-        The library truncates ``step * seconds_per_step * tokens_per_second``; a whole interval is
-        the same where that product is whole (2 fps: 2 for the published models) and keeps steps
-        evenly spaced, and re-indexing exact, where it is not.
-        """
-        per_second = float(self._vision_config.tokens_per_second)
-        interval = min(per_second * self.frames_per_step / fps, float(_MAX_INTERVAL))
-        return VideoGrid(max(1, round(interval)))
+        """Return how positions are counted, steps at a whole distance on the temporal axis."""
+        return VideoGrid(
+            step_interval(
+                tokens_per_second=float(self._vision_config.tokens_per_second),
+                frames_per_step=self.frames_per_step,
+                fps=fps,
+            )
+        )

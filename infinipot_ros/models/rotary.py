@@ -29,13 +29,26 @@ def check_rotary(name: str, decoder: Any, text: Any) -> None:
             "the same in all layers, so its keys cannot be moved; Qwen2, Llama and Mistral have"
         )
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    rope_type = (getattr(text, "rope_parameters", None) or {}).get("rope_type")
+    rope_type = _rope_type(text)
     if 2 * len(frequencies) != head_dim or rope_type == "longrope":
         raise ModelError(
             f"the language model of {name!r} ({text.model_type}) rotates {2 * len(frequencies)} of "
             f"{head_dim} channels, rope_type {rope_type!r}; its keys cannot be moved, which needs "
             "all channels and frequencies that stay the same below the limit"
         )
+
+
+def is_dynamic(text: Any) -> bool:
+    """Return whether positions beyond the model's limit change the frequencies of all others.
+
+    Args:
+        text: config of the language model.
+    """
+    return "dynamic" in str(_rope_type(text))
+
+
+def _rope_type(text: Any) -> str | None:
+    return (getattr(text, "rope_parameters", None) or {}).get("rope_type")
 
 
 def rotary_axis(sections: Sequence[int], frequencies: int, device: torch.device) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from infinipot_ros.core.adapter import EncodedBlock, StepText
 from infinipot_ros.core.errors import ConfigError, ModelError
-from infinipot_ros.models.base import special_token
-from infinipot_ros.models.framewise import FramewiseAdapter, text_item
+from infinipot_ros.models.base import text_item
+from infinipot_ros.models.framewise import FramewiseAdapter
+from infinipot_ros.models.tokens import special_token
 from infinipot_ros.models.whole_images import ImagePreprocessor, image_preprocessor
 
 _VIDEO = "<video>"
@@ -77,6 +78,8 @@ class SmolVLMAdapter(FramewiseAdapter):
         ModelError: the model has layers that cannot be capped, or its files do not fit together.
     """
 
+    _last_told = 0, 60.0 * _LAST_MINUTE + 59.0
+
     def __init__(
         self, name: str, *, model: Any, tokenizer: Any, processor_config: dict[str, Any]
     ) -> None:
@@ -93,7 +96,6 @@ class SmolVLMAdapter(FramewiseAdapter):
         )
         self._vision = model.model.vision_model
         self._connector = model.model.connector
-        self._max_step_text = sum(map(len, self.step_text(0, 60.0 * _LAST_MINUTE + 59.0)))
 
     def step_text(self, step: int, seconds: float) -> StepText:  # noqa: ARG002 (time says it all)
         """Return the frame's timestamp and the tokens around its image."""
@@ -101,11 +103,6 @@ class SmolVLMAdapter(FramewiseAdapter):
         time = f"{min(minute, _LAST_MINUTE):02d}:{second:02d}"
         before = self._template_ids(f"\nFrame from {time}:{self._fake}{self._global}")
         return StepText(tuple(before), tuple(self._template_ids(self._fake)))
-
-    def max_step_text(self) -> int:
-        """Return the number of tokens around the patches of a frame after years."""
-        # Its tokenizer takes every digit for itself, so no shorter number has more tokens.
-        return self._max_step_text
 
     def encode(self, pixels: Tensor, grid: tuple[int, int, int]) -> EncodedBlock:
         """Run the vision encoder; see :class:`ModelAdapter`."""

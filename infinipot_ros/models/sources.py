@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.frame_files import FRAME_FILES, merged_frame_files
 from infinipot_ros.core.types import EMBEDDED_MODEL
 
 TEMPLATE_FILES = (
@@ -15,11 +16,6 @@ TEMPLATE_FILES = (
     "chat_template.json",
     "processor_config.json",
     "tokenizer_config.json",
-)
-FRAME_FILES = (
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
 )
 
 
@@ -146,25 +142,19 @@ class ModelFiles:
     def processor_config(self) -> dict[str, Any]:
         """Return how frames are prepared, one dict whatever files it is spread over.
 
-        Keys of ``processor_config.json`` come first, then those of its ``image_processor`` and of
-        ``preprocessor_config.json`` above them; what is for videos alone, from
-        ``video_preprocessor_config.json``, is under ``video_processor``.
+        See :func:`merged_frame_files`.
 
         Raises:
             ModelError: there is no such file, or one is broken.
         """
-        whole, image, video = (self.read_json(file) for file in FRAME_FILES)
-        if whole is None and image is None and video is None:
+        try:
+            merged = merged_frame_files(*(self.read_json(file) for file in FRAME_FILES))
+        except ValueError as error:
+            raise could_not_load(self.name, error) from error
+        if merged is None:
             raise could_not_load(
                 self.name, f"it has none of {', '.join(FRAME_FILES)}, which say how frames are made"
             )
-        merged = dict(whole or {})
-        merged.pop("chat_template", None)
-        merged.update(merged.pop("image_processor", None) or {})
-        merged.update(image or {})
-        for_video = {**(merged.get("video_processor") or {}), **(video or {})}
-        if for_video:
-            merged["video_processor"] = for_video
         return merged
 
     def _where(self) -> str:

@@ -70,6 +70,24 @@ def read_weights(files: ModelFiles) -> dict[str, StoredTensor]:
     return tensors
 
 
+def announced_bytes(files: ModelFiles) -> int:
+    """Return the bytes of weights that are still to be downloaded, as the index gives them.
+
+    Returns:
+        0 where nothing is to be downloaded, or no index says how much.
+    """
+    if files.local or not (index := files.read_json(_INDEX)):
+        return 0
+    from huggingface_hub import try_to_load_from_cache
+
+    metadata, names = index.get("metadata"), index.get("weight_map")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if not isinstance(names, dict) or not isinstance(total, (int, float)):
+        return 0
+    here = (try_to_load_from_cache(files.source, str(shard)) for shard in set(names.values()))
+    return 0 if all(isinstance(path, str) for path in here) else int(total)
+
+
 def loaded_bytes(tensors: Iterable[StoredTensor], dtype: torch.dtype | None) -> int:
     """Return the bytes that tensors take once loaded.
 

@@ -6,11 +6,11 @@ is installed, and for a model that was never downloaded.
 
 from infinipot_ros.planning.plan import Load, Plan, make_plan
 from infinipot_ros.planning.sizes import format_bytes, parse_bytes
-from infinipot_ros.planning.source import ModelFiles, find_model
+from infinipot_ros.planning.source import KnownModel, find_model
 
 __all__ = [
+    "KnownModel",
     "Load",
-    "ModelFiles",
     "Plan",
     "find_model",
     "format_bytes",

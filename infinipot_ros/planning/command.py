@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from infinipot_ros.core.errors import ConfigError
 from infinipot_ros.planning.frames import step_shape
-from infinipot_ros.planning.plan import ATTENTION, ITEMSIZE, QUANTIZED, Load, make_plan
+from infinipot_ros.planning.plan import ATTENTION, ITEMSIZE, QUANTIZED, Load, check_load, make_plan
 from infinipot_ros.planning.report import as_dict, as_text
 from infinipot_ros.planning.sizes import parse_bytes
-from infinipot_ros.planning.source import ModelFiles, find_model
+from infinipot_ros.planning.source import KnownModel, find_model
 
 _DEFAULTS = Load()
 
@@ -36,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--block-steps",
         type=int,
         help=f"steps encoded together ({_DEFAULTS.block_steps}, or as many as the cap allows)",
+    )
+    parser.add_argument(
+        "--max-dialogue-tokens",
+        type=int,
+        default=_DEFAULTS.max_dialogue_tokens,
+        help="earlier turns that a question may bring along (%(default)s)",
     )
     parser.add_argument("--dtype", choices=sorted(ITEMSIZE), help="of the weights (as stored)")
     parser.add_argument(
@@ -63,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         fps=args.fps,
         pixels=args.pixels,
         block_steps=_DEFAULTS.block_steps if args.block_steps is None else args.block_steps,
+        max_dialogue_tokens=args.max_dialogue_tokens,
         dtype=args.dtype or "",
         quantization=args.quantization,
         attention=args.attn_implementation,
@@ -77,13 +84,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if plans[-1].fits is False else 0
 
 
-def _with_fitting_blocks(files: ModelFiles, load: Load) -> Load:
-    """Return the load with as many steps in a block as the cap allows, one at the least."""
-    tokens = step_shape(files.figures, files.preprocessor, pixels=load.pixels).tokens
+def _with_fitting_blocks(files: KnownModel, load: Load) -> Load:
+    """Return the load with as many steps in a block as an engine allows, one at the least."""
+    shape = step_shape(files.figures, files.preprocessor, pixels=load.pixels)
     for steps in range(load.block_steps, 1, -1):
         smaller = replace(load, block_steps=steps)
         try:
-            smaller.engine_config().check_block(tokens)
+            check_load(files, smaller, shape)
         except ConfigError:
             continue
         return smaller

@@ -183,6 +183,7 @@ def _vision(family: str, config: Config, vision: Config) -> VisionFigures:
             if family == "qwen3_vl"
             else 0,
             grid=_number(known, "num_position_embeddings") if family == "qwen3_vl" else 0,
+            per_second=_ratio(known, "tokens_per_second", 4) if family == "qwen2_5_vl" else 0.0,
         )
     image = _side(known, "image_size")
     side = image // patch

@@ -64,6 +64,7 @@ class VisionFigures:
         deepstack: layers of the decoder that get visual features.
         grid: learned position embeddings; 0 where positions are rotary only.
         class_token: the encoder puts a token of its own before the patches.
+        per_second: positions on the temporal axis that make a second; 0 where time is not counted.
     """
 
     depth: int
@@ -77,6 +78,7 @@ class VisionFigures:
     deepstack: int = 0
     grid: int = 0
     class_token: bool = False
+    per_second: float = 0.0
 
     @property
     def patch_values(self) -> int:

@@ -87,7 +87,7 @@ def step_shape(
 
     Args:
         model: its figures.
-        preprocessor: content of ``preprocessor_config.json``, if there is one.
+        preprocessor: content of its preprocessor's files, if there are any.
         pixels: largest frame after resizing, pixels; 0 takes the model's own.
         text: tokens of text around a step; None takes those of the published tokenizer.
 
@@ -98,7 +98,7 @@ def step_shape(
     vision = model.vision
     words = PROMPTS[model.family].step if text is None else text
     if vision.image:
-        if pixels:
+        if 0 < pixels < vision.image**2:
             raise ConfigError(
                 f"pixels is {pixels}, but models of the family {model.family!r} take one frame "
                 f"size, here {vision.image}x{vision.image}; leave it out"
@@ -119,14 +119,14 @@ def _qwen_tokens(factor: int, preprocessor: Mapping[str, Any], pixels: int) -> i
 
     Args:
         factor: pixels of a token's side.
-        preprocessor: content of ``preprocessor_config.json``.
+        preprocessor: content of the preprocessor's files.
         pixels: largest frame; 0 takes the model's own.
     """
     size = preprocessor.get("size") or {}
     try:
         if "height" in size and not pixels:
             tokens = (int(size["height"]) // factor) * (int(size["width"]) // factor)
-            what = f"size in preprocessor_config.json is {size}"
+            what = f"size in the preprocessor's files is {size}"
         else:
             most = _MOST_TOKENS * factor**2
             own = min(int(preprocessor.get("max_pixels") or size.get("longest_edge") or most), most)
@@ -134,7 +134,7 @@ def _qwen_tokens(factor: int, preprocessor: Mapping[str, Any], pixels: int) -> i
             what = f"pixels is {pixels}" if pixels else f"the model's files allow {own} pixels"
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise ModelError(
-            f"size or max_pixels in preprocessor_config.json cannot be read: {error}"
+            f"size or max_pixels in the preprocessor's files cannot be read: {error}"
         ) from error
     if tokens < 1:
         raise ConfigError(

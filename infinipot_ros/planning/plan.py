@@ -9,9 +9,10 @@ from infinipot_ros.core.config import EngineConfig
 from infinipot_ros.core.errors import ConfigError
 from infinipot_ros.planning.activations import Passes, compression_peak
 from infinipot_ros.planning.cache import CacheBytes, policy_state, rotation_tables
-from infinipot_ros.planning.frames import PROMPTS, StepShape, step_shape
+from infinipot_ros.planning.frames import PROMPTS, PromptText, StepShape, step_shape
 from infinipot_ros.planning.parameters import count_parameters
-from infinipot_ros.planning.source import ModelFiles
+from infinipot_ros.planning.positions import check_positions
+from infinipot_ros.planning.source import KnownModel
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
 QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
@@ -41,9 +42,12 @@ class Load:
         quantization: ``8bit`` or ``4bit`` weights of the decoder's layers; empty for neither.
         attention: ``sdpa`` or ``eager``.
         device_memory: bytes of the device; 0 where it is not known.
-        question_tokens: longest question with its template; 0 takes the engine's default.
+        max_question_tokens: longest question, tokens.
+        max_new_tokens: longest answer, tokens.
+        max_dialogue_tokens: earlier turns that a question may bring along, tokens; 0 for none.
         prefix_tokens: of the system prompt; 0 takes the model's own.
-        reserve_tokens: slots for a question and its answer; 0 takes the engine's default.
+        asked_tokens: that a question takes, all in all; 0 takes the most that there may be.
+        reserve_tokens: slots for a question and its answer; 0 takes the most that there may be.
     """
 
     cap: int = _DEFAULTS.max_tokens
@@ -56,8 +60,11 @@ class Load:
     quantization: str = ""
     attention: str = "sdpa"
     device_memory: int = 0
-    question_tokens: int = 0
+    max_question_tokens: int = _DEFAULTS.max_question_tokens
+    max_new_tokens: int = _DEFAULTS.max_new_tokens
+    max_dialogue_tokens: int = 256  # as the node has it; an engine alone has none
     prefix_tokens: int = 0
+    asked_tokens: int = 0
     reserve_tokens: int = 0
 
     def __post_init__(self) -> None:
@@ -78,6 +85,9 @@ class Load:
             ("device_memory", 0, 2**60),
             ("cap", 1, _MOST),
             ("block_steps", 1, _MOST),
+            ("max_question_tokens", 1, _MOST),
+            ("max_new_tokens", 1, _MOST),
+            ("max_dialogue_tokens", 0, _MOST),
         ):
             value = getattr(self, name)
             if value > most or (value < least and name not in _CHECKED_BY_ENGINE):
@@ -96,7 +106,24 @@ class Load:
             block_steps=self.block_steps,
             retain_ratio=self.retain_ratio,
             max_pixels=self.pixels,
+            max_question_tokens=self.max_question_tokens,
+            max_new_tokens=self.max_new_tokens,
+            max_dialogue_tokens=self.max_dialogue_tokens,
         )
+
+    def around(self, prompt: PromptText) -> tuple[int, int]:
+        """Return the tokens of the prefix, and of the longest question with its answer.
+
+        Args:
+            prompt: what the family's template takes.
+        """
+        reserve = self.reserve_tokens or self.longest_question(prompt) + self.max_new_tokens
+        return self.prefix_tokens or prompt.prefix, reserve
+
+    def longest_question(self, prompt: PromptText) -> int:
+        """Return the tokens of the longest question with its template and all that goes before."""
+        longest = self.max_dialogue_tokens + self.max_question_tokens + prompt.template
+        return self.asked_tokens or longest
 
 
 @dataclass(frozen=True)
@@ -123,7 +150,7 @@ class Plan:
         notes: what else should be known.
     """
 
-    files: ModelFiles
+    files: KnownModel
     load: Load
     dtype: str
     step: StepShape
@@ -175,7 +202,7 @@ class Plan:
         return steps * self.step.tokens * self.token
 
 
-def make_plan(files: ModelFiles, load: Load, *, step: StepShape | None = None) -> Plan:
+def make_plan(files: KnownModel, load: Load, *, step: StepShape | None = None) -> Plan:
     """Plan a model.
 
     Args:
@@ -187,13 +214,25 @@ def make_plan(files: ModelFiles, load: Load, *, step: StepShape | None = None) -
         ConfigError: an engine would refuse the load with this model.
     """
     shape = step or step_shape(files.figures, files.preprocessor, pixels=load.pixels)
-    load.engine_config().check_block(shape.tokens)
+    note = check_load(files, load, shape)
     plan = _at_cap(files, load, shape)
     largest = _largest_cap(files, load, shape) if load.device_memory else None
-    return replace(plan, largest_cap=largest, notes=tuple(_notes(plan)))
+    return replace(plan, largest_cap=largest, notes=(note,) if note else ())
 
 
-def _at_cap(files: ModelFiles, load: Load, step: StepShape) -> Plan:
+def check_load(files: KnownModel, load: Load, step: StepShape) -> str:
+    """Return what an engine would warn of with this load, empty for nothing.
+
+    Raises:
+        ConfigError: an engine would refuse it.
+    """
+    config = load.engine_config()
+    config.check_block(step.tokens)
+    around = load.around(PROMPTS[files.figures.family])
+    return check_positions(config, files.figures, step, around=around)
+
+
+def _at_cap(files: KnownModel, load: Load, step: StepShape) -> Plan:
     model, config = files.figures, load.engine_config()
     text, prompt = model.text, PROMPTS[model.family]
     dtype = load.dtype or files.dtype
@@ -201,11 +240,7 @@ def _at_cap(files: ModelFiles, load: Load, step: StepShape) -> Plan:
     numbers = count_parameters(model)
     layers = QUANTIZED.get(load.quantization, float(size))
     cache = CacheBytes.of(text, size)
-    asked = load.question_tokens or config.max_question_tokens + prompt.template
-    prefix = load.prefix_tokens or prompt.prefix
-    reserve = load.reserve_tokens or (
-        config.max_question_tokens + prompt.template + config.max_new_tokens
-    )
+    prefix, reserve = load.around(prompt)
     passes = Passes(model, size, eager=load.attention == "eager")
     new = load.block_steps * step.tokens
     compressing = passes.held(load.block_steps, step.video_tokens, step.text) + compression_peak(
@@ -228,12 +263,12 @@ def _at_cap(files: ModelFiles, load: Load, step: StepShape) -> Plan:
         tables=rotation_tables(text, text.positions),
         encode=passes.encode(load.block_steps, step.patches),
         block=max(block, compressing),
-        question=passes.question(asked, prefix + load.cap),
+        question=passes.question(load.longest_question(prompt), prefix + load.cap),
         runtime=_RUNTIME if load.device_memory else 0,
     )
 
 
-def _largest_cap(files: ModelFiles, load: Load, step: StepShape) -> int:
+def _largest_cap(files: KnownModel, load: Load, step: StepShape) -> int:
     """Return the largest cap that fits the device, in whole steps; 0 where no two blocks do."""
 
     def fits(steps: int) -> bool:
@@ -258,14 +293,3 @@ def _last(holds: Callable[[int], bool], least: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
-
-
-def _notes(plan: Plan) -> list[str]:
-    text = plan.files.figures.text
-    notes = []
-    if text.axes == 1 and plan.load.cap + plan.load.block_steps * plan.step.tokens > text.positions:
-        notes.append(
-            f"the model was made for {text.positions:,} positions, and every token takes one: keep "
-            "the cap with a block and a question below that"
-        )
-    return notes

@@ -60,6 +60,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "cap_tokens": plan.load.cap,
         "cameras": plan.load.cameras,
         "fps": plan.load.fps,
+        "max_dialogue_tokens": plan.load.max_dialogue_tokens,
         "block_steps": plan.load.block_steps,
         "step_tokens": plan.step.tokens,
         "step_text_tokens": plan.step.text,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from infinipot_ros.core.errors import ModelError
+from infinipot_ros.core.frame_files import FRAME_FILES, merged_frame_files
 from infinipot_ros.core.types import EMBEDDED_MODEL
 from infinipot_ros.planning.config_file import read_config
 from infinipot_ros.planning.figures import ModelFigures
@@ -19,14 +20,14 @@ _HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class ModelFiles:
+class KnownModel:
     """What is known of a model.
 
     Attributes:
         name: as the user gave it.
         origin: where the figures come from, in words.
         figures: from ``config.json``.
-        preprocessor: content of ``preprocessor_config.json``, None without one.
+        preprocessor: content of the files that say how frames are prepared, None without any.
         dtype: number format in which the weights are stored.
     """
 
@@ -37,7 +38,7 @@ class ModelFiles:
     dtype: str
 
 
-def find_model(model: str) -> ModelFiles:
+def find_model(model: str) -> KnownModel:
     """Return the config files of a model; nothing is downloaded.
 
     Args:
@@ -68,7 +69,7 @@ def find_model(model: str) -> ModelFiles:
             + ", ".join(known)
         )
     config = known[name]["config"]
-    return ModelFiles(name, "built-in figures", read_config(config, name=name), None, "bfloat16")
+    return KnownModel(name, "built-in figures", read_config(config, name=name), None, "bfloat16")
 
 
 @cache
@@ -80,7 +81,7 @@ def published() -> dict[str, dict[str, Any]]:
     return content
 
 
-def _from_folder(model: str, folder: Path, origin: str) -> ModelFiles:
+def _from_folder(model: str, folder: Path, origin: str) -> KnownModel:
     config = _read(model, folder / "config.json")
     if config is None:
         raise ModelError(f"model folder {folder} holds no config.json")
@@ -88,13 +89,20 @@ def _from_folder(model: str, folder: Path, origin: str) -> ModelFiles:
     text = text if isinstance(text, dict) else {}
     stored = config.get("dtype") or config.get("torch_dtype")
     stored = stored or (text.get("dtype") or text.get("torch_dtype"))
-    return ModelFiles(
+    return KnownModel(
         name=model,
         origin=origin,
         figures=read_config(config, name=model),
-        preprocessor=_read(model, folder / "preprocessor_config.json"),
+        preprocessor=_preprocessor(model, folder),
         dtype=stored if stored in ("float32", "bfloat16", "float16") else "bfloat16",
     )
+
+
+def _preprocessor(model: str, folder: Path) -> dict[str, Any] | None:
+    try:
+        return merged_frame_files(*(_read(model, folder / file) for file in FRAME_FILES))
+    except ValueError as error:
+        raise ModelError(f"processor_config.json of model {model!r}: {error}") from error
 
 
 def _read(model: str, path: Path) -> dict[str, Any] | None:

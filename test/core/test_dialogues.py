@@ -83,11 +83,19 @@ def test_the_newest_turns_that_fit_are_taken(adapter, stream, handed):
     turns = [Turn(f"{'mug ' * n}?", "red") for n in (3, 10, 2)]
     fits = adapter.question_ids("now ?", turns[1:])
     room = len(fits) - len(adapter.question_ids("now ?"))
-    for tokens, taken in ((room, turns[1:]), (room - 1, turns[2:]), (0, [])):
+    for tokens, taken in ((room, turns[1:]), (room - 1, turns[2:]), (1, [])):
         engine = StreamEngine(adapter, config(max_dialogue_tokens=tokens))
         stream(engine, FRAMES)
         engine.ask("now ?", history=turns)
         assert handed[-1] == adapter.question_ids("now ?", taken)
+
+
+def test_a_dialogue_without_room_for_any_is_refused(adapter, stream):
+    engine = StreamEngine(adapter, config(max_dialogue_tokens=0))
+    stream(engine, FRAMES)
+    with pytest.raises(QuestionError, match="max_dialogue_tokens is 0"):
+        engine.ask("now ?", history=[Turn("mug ?", "red")])
+    engine.ask("now ?")
 
 
 # -- through the worker --------------------------------------------------------------------

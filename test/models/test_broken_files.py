@@ -101,6 +101,31 @@ def test_frequencies_that_change_with_the_length(load, scaled_adapter, family):
         )
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_frequencies_that_change_at_the_limit_fix_it(load, scaled_adapter, family):
+    """Dynamic RoPE: beyond the limit the library would turn every key otherwise."""
+    rope = {**_rope(scaled_adapter(family)), "rope_type": "dynamic", "factor": 2.0}
+    adapter = load(family, "config.json", "text_config", "rope_parameters", value=rope)
+    limit = adapter.position_limit
+    assert adapter.limit_is_fixed
+    for changes in ({}, {"position_limit": limit}, {"position_limit": limit - 1}):
+        StreamEngine(adapter, EngineConfig(policy="full", block_steps=1, **changes))
+    for changes in ({"positions": "absolute"}, {"position_limit": limit + 1}):
+        with pytest.raises(ConfigError, match=f"from position {limit} on \\(dynamic RoPE\\)"):
+            StreamEngine(adapter, EngineConfig(policy="full", block_steps=1, **changes))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_frequencies_leave_the_limit_free(scaled_adapter, family):
+    adapter = scaled_adapter(family)
+    if _rope(adapter)["rope_type"] == "dynamic":  # as InternVL3 is published
+        assert adapter.limit_is_fixed
+        return
+    limit = adapter.position_limit + 1
+    for changes in ({"positions": "absolute"}, {"position_limit": limit}):
+        StreamEngine(adapter, EngineConfig(policy="full", block_steps=1, **changes))
+
+
 def test_a_rotation_of_half_the_channels(load, scaled_adapter):
     rope = {**_rope(scaled_adapter("internvl")), "partial_rotary_factor": 0.5}
     with pytest.raises(ModelError, match="rotates 4 of 8 channels"):

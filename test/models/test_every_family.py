@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -197,7 +198,10 @@ def test_content_keys_are_keys_without_rotation(scaled_adapter, family):
 @every_family
 @pytest.mark.parametrize("reference", ["recent", "previous"])
 def test_a_policy_equals_the_naive_loop(scaled_adapter, family, reference):
-    """TaR and VaN, written out, over the cache of a real model that was compressed before."""
+    """TaR and VaN, written out, over the cache of a real model that was compressed before.
+
+    What the engine keeps are the same slots, with the text of their steps where there is any.
+    """
     adapter = scaled_adapter(family)
     params = {"tar_reference": reference, "pooling": False}
     cap = _smallest_cap(adapter, 12)
@@ -206,19 +210,28 @@ def test_a_policy_equals_the_naive_loop(scaled_adapter, family, reference):
     assert engine.stats().compressions >= 1
     view = engine._view(engine.cache.video_tokens // 10)
     keep = engine.cache.video_tokens * 3 // 4
-    found = engine._policy.choose(view, keep)
+    found, kept_by_engine = engine._policy.choose(view, keep), engine._policy.select(view, keep)
+    assert (view.text is None) == (adapter.max_step_text() == 0)
     for layer in range(view.shape[0]):
         keys = view.keys(slice(layer, layer + 1), "content")[0]
         for head in range(view.shape[1]):
-            provenance = zip(
-                *(plane[layer, head].tolist() for plane in (view.steps, view.rows, view.cols)),
-                strict=True,
+            provenance = list(
+                zip(
+                    *(plane[layer, head].tolist() for plane in (view.steps, view.rows, view.cols)),
+                    strict=True,
+                )
             )
             kept = found[layer, head].tolist()
             expected = _naive(
-                list(provenance), keys[head], view.values[layer, head], kept, view, reference
+                provenance, keys[head], view.values[layer, head], kept, view, reference
             )
             assert kept == expected
+            if view.text is not None:
+                text = view.text[layer, head].tolist()
+                expected = _with_text([step for step, _, _ in provenance], text, set(expected))
+            assert kept_by_engine[layer, head].tolist() == expected
+    if view.text is not None:  # else nothing would have been shown
+        assert not torch.equal(found, kept_by_engine)
 
 
 def _naive(tokens, keys, values, kept, view, reference):
@@ -255,6 +268,30 @@ def _naive(tokens, keys, values, kept, view, reference):
         chosen |= set(tied[: len(recent) + share - len(chosen)])
     by_van = sorted(set(scores) - chosen, key=lambda slot: (-norms[slot], slot))
     return sorted(chosen | set(by_van[: keep - len(chosen)]))
+
+
+def _with_text(steps, text, chosen):
+    """The rule of compression/step_text.py for one head: steps one by one, best first.
+
+    First the newest of which every patch was chosen, back to the first that misses one; then by
+    the number of chosen patches. Room that is left goes to their other patches, then to others.
+    """
+    patches = {
+        step: [i for i, s in enumerate(steps) if s == step and not text[i]] for step in steps
+    }
+    words = {step: [i for i, s in enumerate(steps) if s == step and text[i]] for step in steps}
+    newest_first = sorted(patches, reverse=True)
+    picked = {step: [i for i in patches[step] if i in chosen] for step in newest_first}
+    whole = list(itertools.takewhile(lambda step: picked[step] == patches[step], newest_first))
+    ranked = sorted(newest_first, key=lambda step: -len(picked[step]))
+    best = [step for step in whole if picked[step]]
+    best += [step for step in ranked if picked[step] and step not in best]
+    order = [slot for step in best for slot in (*words[step], *picked[step])]
+    in_time = [step for step in newest_first if picked[step]]
+    order += [i for step in in_time for i in patches[step] if i not in chosen]
+    others = [step for step in newest_first if not picked[step]]
+    order += [slot for step in others for slot in (*words[step], *patches[step])]
+    return sorted(order[: len(chosen)])
 
 
 @every_family
@@ -304,3 +341,42 @@ def test_text_of_a_step_stays_with_its_patches(scaled_adapter, family):
                 for step in steps[rows >= 0].unique().tolist():
                     assert int(((steps == step) & (rows < 0)).sum()) == whole[step] > 0
     assert engine.stats().compressions > 5
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "smolvlm", "internvl"])  # they write text
+@pytest.mark.parametrize("policy", ["multi_tar", "reservoir"])
+def test_frames_may_change_their_size(scaled_adapter, family, policy):
+    """Large, small and large again, through compressions and re-indexing of positions."""
+    adapter = scaled_adapter(family)
+    patches, text = adapter.preprocessor(0, 0).max_tokens_per_step(), adapter.max_step_text()
+    cap, numbering = _smallest_cap(adapter, 8), adapter.numbering(2.0)
+    # Low enough to be passed; high enough that no two steps share positions, with sides up to 4.
+    limit = 150 + numbering.most(1, patches, text) + 4 * numbering.held(cap, 4, text) // 3
+    room = {"block_steps": 1, "max_question_tokens": 32, "max_new_tokens": 4}
+    engine = _engine(adapter, policy=policy, max_tokens=cap, position_limit=limit, **room)
+    sizes, n_frames = [(96, 128), (48, 64), (32, 96), (96, 128)], adapter.frames_per_step
+    whole, seen, ends = {}, set(), []
+    for block in range(48):
+        high, wide = sizes[block // 12]
+        images = _frames(n_frames, seed=block)[:, :high, :wide]
+        engine.observe(list(images), _stamps(n_frames * block, n_frames))
+        cache = engine.cache
+        steps, rows = cache.steps, cache.rows
+        assert cache.video_tokens <= cap
+        assert int(cache.positions.max()) < limit
+        assert (steps.diff(dim=-1) >= 0).all()
+        assert (cache.positions[0].diff(dim=-1)[steps.diff(dim=-1) > 0] > 0).all()
+        assert max(int(rows.max()), int(cache.cols[rows >= 0].max())) < 4
+        of_newest = steps[0, 0] == block
+        whole[block] = int((of_newest & (rows[0, 0] < 0)).sum())
+        seen.add(int((of_newest & (rows[0, 0] >= 0)).sum()))
+        for head_steps, head_rows in zip(steps.flatten(0, 1), rows.flatten(0, 1), strict=True):
+            for step in head_steps[head_rows >= 0].unique().tolist():
+                assert int(((head_steps == step) & (head_rows < 0)).sum()) == whole[step] > 0
+        ends.append(engine._timeline.next_text_position())
+        if block % 12 == 11:
+            assert engine.ask(QUESTION).n_tokens > 0
+    assert engine.stats().compressions > 5
+    assert any(after < before for before, after in itertools.pairwise(ends))
+    # The two others bring every frame to one size.
+    assert (len(seen) > 1) == (family == "qwen3_vl")

@@ -44,6 +44,7 @@ def made():
         if key not in known:
             parts = _parts(family, **sizes)
             parts.config._attn_implementation = attention
+            parts.config.text_config.vocab_size += 16  # for the joins of another tokenizer
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 network = getattr(transformers, FAMILIES[family].library)(parts.config).eval()

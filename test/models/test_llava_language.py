@@ -141,12 +141,12 @@ def _text(**changes):
         (
             "llava_next_video",
             _windowed_mistral,
-            "sliding-window.*sliding_window to null",
+            "2 of sliding_attention, among 2 .*sliding_window, set that to false or null",
         ),
         (
             "llava_onevision",
             _text(layer_types=["full_attention", "sliding_attention"], sliding_window=16),
-            "sliding-window.*use_sliding_window to false",
+            "1 of sliding_attention, among 2 .*use_sliding_window",
         ),
         (
             "llava_next_video",

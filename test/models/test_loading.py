@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from infinipot_ros.core import ConfigError, EngineConfig, ModelError, StreamEngine
 from infinipot_ros.models import load_adapter, loading, placement
+from infinipot_ros.models.sources import ModelFiles
 
 
 @pytest.fixture
@@ -171,6 +172,57 @@ def test_a_model_that_does_not_fit_is_refused_with_the_numbers(folder, monkeypat
     ):
         assert words in message
     assert "quantization" not in message  # no help on a CPU
+
+
+@pytest.fixture
+def half_downloaded(hub):
+    """Return a maker of a hub model in shards of which one was downloaded, and its bytes."""
+
+    def make(total_size=None):
+        from transformers import Qwen2_5_VLForConditionalGeneration
+
+        folder = hub("somebody/large")
+        network = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
+        (folder / "model.safetensors").unlink()
+        network.save_pretrained(folder, max_shard_size="200KB")
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        size = index["metadata"].pop("total_size")
+        if total_size is not None:
+            index["metadata"]["total_size"] = size * total_size
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        for shard in sorted(folder.glob("model-*.safetensors"))[1:]:
+            shard.unlink()
+        return size
+
+    return make
+
+
+def test_a_hub_model_that_cannot_fit_is_not_downloaded_first(half_downloaded, monkeypatch):
+    size = half_downloaded(total_size=1)
+    asked, find = [], ModelFiles.find
+
+    def recorded(self, file):
+        asked.append(file)
+        return find(self, file)
+
+    monkeypatch.setattr(ModelFiles, "find", recorded)
+    for options, free in (({}, size - 1), ({"dtype": "bfloat16"}, size // 2 - 1)):
+        monkeypatch.setattr(placement, "free_bytes", lambda _device, free=free: free)
+        with pytest.raises(ModelError, match=r"needs .* GiB for its weights"):
+            load_adapter("somebody/large", device="cpu", **options)
+        assert "model.safetensors.index.json" in asked
+        assert not [file for file in asked if file.endswith(".safetensors")]
+    # Where it would fit, the files are asked for; here the hub is out of reach.
+    monkeypatch.setattr(placement, "free_bytes", lambda _device: size)
+    with pytest.raises(ModelError, match="weight files are missing"):
+        load_adapter("somebody/large", device="cpu")
+
+
+def test_an_index_that_names_no_size_leaves_it_to_the_files(half_downloaded, monkeypatch):
+    half_downloaded()
+    monkeypatch.setattr(placement, "free_bytes", lambda _device: 1)
+    with pytest.raises(ModelError, match="weight files are missing"):
+        load_adapter("somebody/large", device="cpu")
 
 
 def test_the_cache_counts_and_so_does_the_number_format(folder, monkeypatch):

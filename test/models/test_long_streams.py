@@ -93,3 +93,27 @@ def test_half_precision_runs_end_to_end(scaled_adapter, family, dtype):
     assert engine.cache.video_values.isfinite().all()
     answer = engine.ask(QUESTION)
     assert 0.0 < answer.confidence <= 1.0
+
+
+@every_family
+def test_keys_in_half_precision_do_not_wear_off(scaled_adapter, family):
+    """However often a memory is re-indexed, what stays is what was stored, to its rounding."""
+    adapter = scaled_adapter(family, dtype="bfloat16")
+    engine = _engine(adapter, limit=_tight_limit(adapter), policy="reservoir")
+    first: dict[tuple[int, int, int], torch.Tensor] = {}
+    ends = []
+    for block in range(200):
+        _observe(engine, block)
+        cache = engine.cache
+        planes = (cache.steps[0, 0], cache.rows[0, 0], cache.cols[0, 0])
+        tokens = list(zip(*(plane.tolist() for plane in planes), strict=True))
+        content = cache.unrotated_keys(slice(0, 1), adapter.rotary)[0, 0]
+        for token, key in zip(tokens, content, strict=True):
+            first.setdefault(token, key.clone())
+        ends.append(engine._timeline.next_text_position())
+    lived = [i for i, (step, _, _) in enumerate(tokens) if step < 150]
+    assert len(lived) > 10
+    assert sum(after < before for before, after in pairwise(ends)) >= 3
+    stored = torch.stack([first[tokens[i]] for i in lived])
+    worn = (content[lived] - stored).norm(dim=-1) / stored.norm(dim=-1)
+    assert float(worn.max()) < 0.02  # a rotation rounds by a quarter of a percent

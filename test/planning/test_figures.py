@@ -37,6 +37,14 @@ def test_parameters_are_those_of_the_library_class(name):
     assert figures.text.tied == (network.lm_head.weight is decoder.embed_tokens.weight)
 
 
+def test_every_family_that_loads_has_a_plan():
+    from infinipot_ros.models.families import FAMILIES
+    from infinipot_ros.planning import config_file
+
+    assert list(FAMILIES) == list(config_file.FAMILIES) == list(PROMPTS)
+    assert {entry["config"]["model_type"] for entry in published().values()} == set(FAMILIES)
+
+
 @pytest.mark.parametrize("name", published())
 def test_a_saved_config_reads_like_the_published_one(name, tmp_path):
     import transformers
@@ -72,11 +80,43 @@ def test_a_step_follows_the_preprocessor():
     assert step_shape(model, {"size": {"longest_edge": 28 * 28 * 9}}).tokens == 9
 
 
+@pytest.mark.parametrize(
+    "contents, tokens",
+    [
+        ({"preprocessor_config": {"max_pixels": 28 * 28 * 40}}, 40),
+        ({"processor_config": {"image_processor": {"max_pixels": 28 * 28 * 30}}}, 30),
+        (
+            {
+                "processor_config": {"image_processor": {"max_pixels": 28 * 28 * 30}},
+                "preprocessor_config": {"max_pixels": 28 * 28 * 20},
+                "video_preprocessor_config": {"max_pixels": 28 * 28 * 10},
+            },
+            20,
+        ),
+        ({}, 256),
+    ],
+)
+def test_a_step_follows_whichever_files_a_folder_has(tmp_path, contents, tokens):
+    (tmp_path / "config.json").write_text(json.dumps(published()[QWEN25]["config"]))
+    for name, content in contents.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    files = find_model(str(tmp_path))
+    assert step_shape(files.figures, files.preprocessor).tokens == tokens
+
+
+def test_a_processor_that_is_no_object_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(published()[QWEN25]["config"]))
+    (tmp_path / "processor_config.json").write_text('{"image_processor": [1]}')
+    with pytest.raises(ModelError, match=r"image_processor is \[1\]; it must be an object"):
+        find_model(str(tmp_path))
+
+
 def test_pixels_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="28x28 pixels, so at least 784"):
         step_shape(find_model(QWEN25).figures, None, pixels=500)
     with pytest.raises(ConfigError, match=r"pixels is 50000, .* 448x448; leave it out"):
         step_shape(find_model("OpenGVLab/InternVL3-1B-hf").figures, None, pixels=50_000)
+    assert step_shape(find_model("OpenGVLab/InternVL3-1B-hf").figures, None, pixels=448**2)
 
 
 def test_an_unknown_model_offline_is_told_what_would_do(monkeypatch, tmp_path):

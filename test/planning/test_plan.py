@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import re
 import subprocess
@@ -13,9 +15,10 @@ import yaml
 
 from infinipot_ros import cli
 from infinipot_ros.compression import make_policy
-from infinipot_ros.core import ConfigError, EngineConfig
+from infinipot_ros.core import ConfigError
 from infinipot_ros.planning import Load, find_model, make_plan
-from infinipot_ros.planning.frames import PROMPTS
+from infinipot_ros.planning.config_file import FAMILIES
+from infinipot_ros.planning.positions import check_positions
 from infinipot_ros.planning.source import published
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -102,9 +105,71 @@ def test_the_cap_spans_whole_steps(capsys):
     assert (plan["span_frames"], plan["span_seconds"]) == (2 * (1200 // 117), 5.0)
 
 
-def test_positions_on_one_axis_are_noted(capsys):
-    _, plan = plan_json(capsys, "--model", "llava-hf/LLaVA-NeXT-Video-7B-hf", "--cap", "8192")
-    assert "4,096 positions" in plan["notes"][0]
+@pytest.mark.parametrize(
+    "model, options, span",
+    [
+        ("llava-hf/LLaVA-NeXT-Video-7B-hf", ("--cap", "2560"), "2,560"),
+        ("HuggingFaceTB/SmolVLM2-2.2B-Instruct", ("--cap", "6144"), "6,144"),
+        # 1,024 steps of one patch, 15 tokens of text, and the places of the 191 other patches.
+        ("Qwen/Qwen3-VL-4B-Instruct", ("--cap", "16384", "--pixels", "196608"), "211,968"),
+        # Steps a hundred seconds apart, two positions a second, a token of each.
+        (QWEN25, ("--cap", "4096", "--fps", "0.02"), "819,200"),
+        ("Qwen/Qwen2-VL-2B-Instruct", ("--cap", "30000"), "30,000"),
+    ],
+)
+def test_a_cap_that_an_engine_would_warn_of_is_noted(capsys, model, options, span):
+    _, plan = plan_json(capsys, "--model", model, *options)
+    assert f"may span {span} positions" in plan["notes"][0]
+    _, plan = plan_json(capsys, "--model", model, "--cap", "2048", "--block-steps", "1")
+    assert plan["notes"] == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("fps", [0.3, 2.0])
+def test_positions_are_counted_as_the_adapter_counts_them(tmp_path, caplog, family, fps):
+    from infinipot_ros.core.position_limit import check_position_limit
+    from infinipot_ros.models import load_adapter
+    from infinipot_ros.models.scaled import write_scaled
+    from infinipot_ros.planning.frames import step_shape
+
+    adapter = load_adapter(str(write_scaled(family, tmp_path)), device="cpu")
+    figures = find_model(str(tmp_path)).figures
+    step = step_shape(figures, None, text=adapter.max_step_text())
+    said = set()
+    for cap in (4 * step.tokens, figures.text.positions, 8 * figures.text.positions):
+        config = Load(cap=max(cap, 16), fps=fps, block_steps=1).engine_config()
+        caplog.clear()
+        check_position_limit(
+            config,
+            adapter.numbering(fps),
+            limit=adapter.position_limit,
+            fixed=None,
+            around=(5, 60),
+            patches=step.video_tokens,
+            text=step.text,
+        )
+        note = check_positions(config, figures, step, around=(5, 60))
+        numbers = [[int(n) for n in re.findall(r"\d+", text.replace(",", ""))] for text in
+                   (note, *(record.getMessage() for record in caplog.records))]  # fmt: skip
+        if note:
+            assert numbers[0] == numbers[1][1:]  # the engine names its max_tokens first
+        assert bool(note) == bool(caplog.records)
+        said.add(bool(note))
+    assert said == {False, True}
+
+
+def test_the_dialogue_takes_room(capsys):
+    _, plan = plan_json(capsys, "--model", QWEN25)
+    _, without = plan_json(capsys, "--model", QWEN25, "--max-dialogue-tokens", "0")
+    assert plan["cache_bytes"] - without["cache_bytes"] == 256 * plan["token_bytes"]
+    assert plan["question_peak_bytes"] > without["question_peak_bytes"]
+    assert (plan["max_dialogue_tokens"], without["max_dialogue_tokens"]) == (256, 0)
+
+
+def test_a_limit_that_an_engine_refuses_is_refused(capsys):
+    arguments = ["plan", "--model", "llava-hf/LLaVA-NeXT-Video-7B-hf", "--cap", "2048"]
+    assert cli.main([*arguments, "--max-dialogue-tokens", "3000"]) == 2
+    assert re.search(r"made for 4,096 positions: .* at least \d+ pos", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -171,40 +236,51 @@ def test_a_file_sets_parameters_that_the_node_takes(name):
 def test_a_file_fits_its_device_and_an_engine(name):
     values = parameters(name)
     memory, sampling, question = (values[key] for key in ("memory", "sampling", "question"))
-    engine = EngineConfig(
-        max_tokens=memory["max_tokens"],
-        policy=memory["policy"],
-        retain_ratio=memory["retain_ratio"],
-        fps=sampling["fps"],
-        block_steps=sampling["block_steps"],
-        max_pixels=sampling.get("max_pixels", 0),
-        max_question_tokens=question["max_tokens"],
-        max_new_tokens=question["max_new_tokens"],
-    )
-    files = find_model(values["model"])
-    asked = engine.max_question_tokens + PROMPTS[files.figures.family].template
     device = int(name.rpartition("_")[2].removesuffix("gb.yaml")) * 10**9
     load = Load(
-        cap=engine.max_tokens,
-        fps=engine.fps,
-        pixels=engine.max_pixels,
-        block_steps=engine.block_steps,
-        retain_ratio=engine.retain_ratio,
+        cap=memory["max_tokens"],
+        fps=sampling["fps"],
+        pixels=sampling.get("max_pixels", 0),
+        block_steps=sampling["block_steps"],
+        retain_ratio=memory["retain_ratio"],
         quantization=values.get("quantization", ""),
         device_memory=device,
-        question_tokens=asked,
-        reserve_tokens=asked + engine.max_new_tokens,
+        **{
+            f"max_{key}_tokens": question[parameter]
+            for key, parameter in (
+                ("question", "max_tokens"),
+                ("new", "max_new_tokens"),
+                ("dialogue", "max_dialogue_tokens"),
+            )
+            if parameter in question
+        },
     )
+    files, engine = find_model(values["model"]), load.engine_config()
     plan = make_plan(files, load)
     assert plan.total <= (1 - FREE) * device
-    assert plan.notes == ()
-    tokens = plan.step.tokens
-    engine.check_block(tokens)
-    make_policy(engine.policy, engine.policy_params, engine.seed).check(
-        max_tokens=engine.max_tokens, target_tokens=engine.target_tokens, tokens_per_step=tokens
+    assert plan.notes == ()  # nor is anything squeezed together
+    make_policy(memory["policy"], {}, engine.seed).check(
+        max_tokens=engine.max_tokens,
+        target_tokens=engine.target_tokens,
+        tokens_per_step=plan.step.tokens,
     )
-    # Two blocks more, as the engine wants to see below the model's positions.
-    needed = engine.max_tokens + 2 * (engine.block_steps * tokens + load.reserve_tokens)
-    assert needed <= files.figures.text.positions
     text = (CONFIG / name).read_text()
     assert f"{plan.total / 1e9:.1f} GB of it" in text
+    assert f"The cap holds {plan.seconds:.0f} seconds" in text
+
+
+def test_defaults_are_those_of_the_node():
+    """The node takes what a file does not set from its parameters; reading them needs no ROS."""
+    source = Path(importlib.util.find_spec("infinipot_ros").origin).parent / "ros/parameters.py"
+    node = {}
+    for call in ast.walk(ast.parse(source.read_text())):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Parameter":
+            name, default = call.args[:2]
+            if isinstance(default, ast.Constant):
+                node[name.value] = default.value
+    load = Load()
+    assert node["question.max_dialogue_tokens"] == load.max_dialogue_tokens == 256
+    assert node["question.max_tokens"] == load.max_question_tokens
+    assert node["question.max_new_tokens"] == load.max_new_tokens
+    assert node["memory.retain_ratio"] == load.retain_ratio
+    assert node["sampling.block_steps"] == load.block_steps

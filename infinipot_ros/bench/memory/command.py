@@ -100,7 +100,8 @@ def _show(study: Study, results: Results, status: str) -> None:
     overall = [f for f in results.length if f.regime == ALL]
     if overall:
         print(
-            f"accuracy after longer streams, against {2 * study.options.size.short_steps} frames:"
+            f"accuracy of {study.length_policy} after longer streams, against "
+            f"{2 * study.options.size.short_steps} frames:"
         )
         for figure in overall:
             kind = "tour" if figure.kind == ALL else figure.kind

@@ -166,9 +166,10 @@ def _length(study: Study, figures: Sequence[LengthFigure]) -> Iterator[str]:
     size, cap = study.options.size, study.length_cap
     assert cap is not None
     yield (
-        f"The same tour, asked about {cap.steps} steps after its end, policy `{study.against}` at "
-        f"{cap.max_tokens} tokens ({cap.steps} steps): in a stream of {2 * size.short_steps} "
-        "frames, and at the end of longer ones that show the quiet first. p is not adjusted."
+        f"The same tour, asked about {cap.steps} steps after its end, policy "
+        f"`{study.length_policy}` at {cap.max_tokens} tokens ({cap.steps} steps): in a stream of "
+        f"{2 * size.short_steps} frames, and at the end of longer ones that show the quiet first. "
+        "p is not adjusted."
     )
     titles = ["regime", "kind", "positions", f"{2 * size.short_steps} frames"]
     titles += ["frames", "accuracy then", "change", "p", "questions"]

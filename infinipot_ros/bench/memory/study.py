@@ -21,6 +21,7 @@ from infinipot_ros.bench.memory.variants import (
     policy_variants,
 )
 from infinipot_ros.bench.memory.worker import Record
+from infinipot_ros.core import EngineConfig
 from infinipot_ros.core.adapter import ModelAdapter
 from infinipot_ros.core.errors import ConfigError, ModelError
 
@@ -37,6 +38,8 @@ class Study:
         against: the variant that the others are compared with.
         caps: largest first.
         jobs: of the comparison of policies.
+        length_policy: of the study of length: the package's default, or `against` where that is
+            left out.
         length_cap: of the study of length, None where there is none.
         length_jobs: of the study of length.
         notes: what was left out, and why.
@@ -47,6 +50,7 @@ class Study:
     against: str
     caps: tuple[Cap, ...]
     jobs: tuple[Job, ...]
+    length_policy: str
     length_cap: Cap | None
     length_jobs: tuple[Job, ...]
     notes: tuple[str, ...]
@@ -117,6 +121,8 @@ def make_study(options: Options, adapter: ModelAdapter) -> Study:
         for number in range(options.streams)
         for regime in options.regimes
     )
+    default = EngineConfig().policy
+    length_policy = default if default in options.policies else options.against
     length_cap: Cap | None = None
     after: list[Job] = []
     if not options.ablations:
@@ -126,12 +132,20 @@ def make_study(options: Options, adapter: ModelAdapter) -> Study:
             device=options.device,
             seed=options.seed,
             regimes=options.regimes,
-            policy=options.against,
+            policy=length_policy,
             tokens_per_step=tokens_per_step,
         )
     against = BASE if options.ablations else options.against
     return Study(
-        options, variants, against, caps, jobs, length_cap, tuple(after), tuple(reasons.values())
+        options,
+        variants,
+        against,
+        caps,
+        jobs,
+        length_policy,
+        length_cap,
+        tuple(after),
+        tuple(reasons.values()),
     )
 
 

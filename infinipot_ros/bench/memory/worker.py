@@ -63,7 +63,7 @@ def run_job(job: Job) -> list[Record]:
     encoded = encode_stream(adapter, images(job.stream, world))
     reader = reading_tickets(adapter, encoded)
     about_tour = tour_questions(job.stream, world, job.per_kind)
-    with _no_warnings(logging.getLogger("infinipot_ros.core.engine")):
+    with _no_warnings(logging.getLogger("infinipot_ros.core")):
         return [
             record
             for one in job.passes
