@@ -38,7 +38,7 @@ PERIOD = 12
 """Blocks of one step after which the stream repeats itself."""
 WARM_UP = 240
 REGIMES = ("patrol", "watch")
-STREAMS = 6
+STREAMS = 3
 POLICY = "multi_tar"
 
 

@@ -17,7 +17,7 @@ class StopError(Exception):
 
 def _settings(**changed):
     values = {row.name: row.default for row in PARAMETERS}
-    values["image_topics"], values["cameras"] = ["image"], []
+    values["image_topics"], values["cameras"] = ["image", "rear"], []
     values["memory.policy_params"] = []
     return Settings.from_values({**values, **changed})
 
@@ -39,7 +39,11 @@ def test_every_option_arrives(monkeypatch):
     monkeypatch.setattr("infinipot_ros.models.load_adapter", load)
     with pytest.raises(StopError):
         load_engines(_settings(**options, model="some/model", **{"memory.max_tokens": 2048}))
-    assert arrived == {**options, "model": "some/model", "cache_tokens": 2048}
+    # Two cameras, each with its cap and room for a question.
+    caches = 2 * (2048 + sum(BY_NAME[f"question.{name}"].default for name in (
+        "max_tokens", "max_dialogue_tokens", "max_new_tokens",
+    )))  # fmt: skip
+    assert arrived == {**options, "model": "some/model", "cache_tokens": caches}
 
 
 def test_a_cache_without_a_cap_is_not_counted(monkeypatch):
@@ -58,7 +62,7 @@ def test_a_cache_without_a_cap_is_not_counted(monkeypatch):
 def test_defaults_are_those_of_the_library():
     for function in (load_adapter, StreamEngine.from_pretrained):
         for name, default in function.__kwdefaults__.items():
-            if name != "cache_tokens":
+            if name not in ("cache_tokens", "engines"):
                 assert BY_NAME[name].default == default
 
 
