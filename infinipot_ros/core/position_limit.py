@@ -46,9 +46,14 @@ def check_position_limit(
         config, numbering, limit=limit, around=around, patches=patches, text=text
     )
     if span > room and config.policy != "full" and config.positions == "compact":
-        _LOG.warning(
-            "what max_tokens %d can hold may span %d positions, more than the %d that are left to "
-            "it of the model's %d: it will then be squeezed together; lower max_tokens",
+        # A head that keeps one patch of each of hundreds of steps is rare: whole steps decide
+        # whether the user should know at once.
+        whole = numbering.most(config.max_tokens // (patches + text), patches, text)
+        _LOG.log(
+            logging.WARNING if whole > room else logging.INFO,
+            "max_tokens %d may come to span %d positions, and %d of the model's %d are left for "
+            "them: where these do not suffice, neighbours share one, and their order is lost; "
+            "a lower max_tokens avoids it",
             config.max_tokens,
             span,
             room,

@@ -102,11 +102,12 @@ def _total(plan: Plan) -> tuple[str, str, str]:
     if plan.fits is not None:
         device = format_bytes(plan.load.device_memory)
         left = plan.load.device_memory - plan.total
-        meaning = (
-            f"OK, {format_bytes(left)} of {device} are left"
-            if plan.fits
-            else f"does not fit in {device}: {format_bytes(-left)} too much"
-        )
+        if not plan.fits:
+            meaning = f"does not fit in {device}: {format_bytes(-left)} too much"
+        elif left < plan.load.device_memory / 10:
+            meaning = f"fits, but only {format_bytes(left)} of {device} are left: a tenth should be"
+        else:
+            meaning = f"OK, {format_bytes(left)} of {device} are left"
     return (cameras, format_bytes(plan.total), meaning)
 
 

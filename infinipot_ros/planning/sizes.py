@@ -22,6 +22,10 @@ def parse_bytes(text: str) -> int:
     match = _FORM.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         raise ConfigError(f"{text!r} is no size; write 8GiB, 8GB or 8000MB")
+    if not match[2]:
+        raise ConfigError(
+            f"{text!r} has no unit; write {match[1]}GiB, {match[1]}GB or {match[1]}MB"
+        )
     size = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
     if not 1 <= size <= _LARGEST:
         raise ConfigError(f"{text!r} is no size of a memory; write 8GiB, 8GB or 8000MB")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from infinipot_ros.core import ConfigError, EngineConfig
@@ -45,7 +47,8 @@ def test_the_least_limit_is_named_and_does(numbering, text, least):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_memory_that_may_be_squeezed_is_warned_of(numbering, text, held, caplog):
+def test_a_memory_that_may_be_squeezed_is_told_of(numbering, text, held, caplog):
+    caplog.set_level(logging.INFO)
     needed = numbering.most(2, 16, text) + 50
     enough = next(
         limit for limit in range(100, 10_000) if compacted_end(10, limit - needed) - 10 >= held
@@ -54,7 +57,22 @@ def test_a_memory_that_may_be_squeezed_is_warned_of(numbering, text, held, caplo
     assert not caplog.records
     _check(numbering, enough - 2, text=text)
     (record,) = caplog.records
-    assert f"may span {held} positions" in record.message
+    assert f"may come to span {held} positions" in record.message
+
+
+@pytest.mark.parametrize(
+    "numbering, limit, level",
+    [
+        (VideoGrid(2), 300, logging.INFO),  # 25 whole steps span 50 positions
+        (VideoGrid(8), 300, logging.WARNING),  # 25 whole steps span 200
+        (TokenByToken(), 500, logging.WARNING),
+    ],
+    ids=["rare", "sure", "tokens"],
+)
+def test_it_is_a_warning_where_whole_steps_do_not_fit(numbering, limit, level, caplog):
+    caplog.set_level(logging.INFO)
+    _check(numbering, limit)
+    assert [record.levelno for record in caplog.records] == [level]
 
 
 def test_a_memory_without_a_cap_is_not_warned_of(caplog):

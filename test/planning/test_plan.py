@@ -136,6 +136,7 @@ def test_positions_are_counted_as_the_adapter_counts_them(tmp_path, caplog, fami
     figures = find_model(str(tmp_path)).figures
     step = step_shape(figures, None, text=adapter.max_step_text())
     said = set()
+    caplog.set_level("INFO")
     for cap in (4 * step.tokens, figures.text.positions, 8 * figures.text.positions):
         config = Load(cap=max(cap, 16), fps=fps, block_steps=1).engine_config()
         caplog.clear()
