@@ -113,13 +113,14 @@ class _Demo:
 
     def _node_arguments(self) -> list[str]:
         args = self._args
-        values = {
+        values: dict[str, object] = {
             "model": args.model,
             "memory.max_tokens": args.max_tokens,
             "memory.policy": args.policy,
-            "cpu_threads": 1 if args.model == EMBEDDED_MODEL else 0,
             "status.period_s": 0.5,
         }
+        if args.model == EMBEDDED_MODEL:  # as in config/roomworld.yaml
+            values |= {"cpu_threads": 1, "question.max_dialogue_tokens": 64}
         out = ["node", "--ros-args"]
         for name, value in values.items():
             out += ["-p", f"{name}:={value}"]

@@ -175,7 +175,6 @@ def test_a_downloaded_model_is_found_in_the_cache(monkeypatch, tmp_path):
         ("8000MB", 8 * 10**9),
         ("7.5g", 7_500_000_000),
         ("512 MiB", 2**29),
-        ("1024", 1024),
     ],
 )
 def test_sizes_are_read(text, size):
