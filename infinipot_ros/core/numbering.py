@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from infinipot_ros.core.positions import compact_steps
+from infinipot_ros.core.positions import compact_steps, step_ranks
 from infinipot_ros.core.spans import Spans, StepGridsSpans, TokenByTokenSpans, VideoGridSpans
 
 
@@ -277,19 +277,12 @@ def _run(start: int, length: int) -> Tensor:
     return torch.arange(start, start + length).expand(3, -1)
 
 
-def _step_ranks(steps: Tensor) -> Tensor:
-    """Number the steps of each head, the oldest 0: int64 ``[L, H, N]``."""
-    fresh = torch.zeros_like(steps, dtype=torch.int64)
-    fresh[..., 1:] = steps[..., 1:] != steps[..., :-1]
-    return fresh.cumsum(-1)
-
-
 def _patch_times(stored: Stored) -> Tensor:
     """Return for each token the position of its step's patches on the first axis, ``[L, H, N]``.
 
     Of a step that has text only, the position of its first token.
     """
-    rank, time = _step_ranks(stored.steps), stored.positions[0].long()
+    rank, time = step_ranks(stored.steps), stored.positions[0].long()
     none = torch.full_like(rank, -1)
     patches = torch.where(stored.text, -1, time)
     of_patches = none.scatter_reduce(-1, rank, patches, "amax").gather(-1, rank)

@@ -111,6 +111,13 @@ def _columns(axis: Tensor, number: int) -> slice | Tensor:
     return slice(places[0], places[-1] + 1, steps.pop() if steps else 1)
 
 
+def step_ranks(steps: Tensor) -> Tensor:
+    """Number the steps of each head, the oldest 0: int ``[..., N]``, non-decreasing, to int64."""
+    fresh = torch.zeros_like(steps, dtype=torch.int64)
+    fresh[..., 1:] = steps[..., 1:] != steps[..., :-1]
+    return fresh.cumsum(-1)
+
+
 def compact_steps(
     steps: Tensor, newest_step: int, *, origin: int, interval: int, limit: int
 ) -> tuple[Tensor, int]:
@@ -132,9 +139,7 @@ def compact_steps(
         a head holds more steps than fit below ``limit``, ranks are squeezed evenly: order is kept,
         neighbours may share a position.
     """
-    fresh = torch.zeros_like(steps, dtype=torch.int64)
-    fresh[..., 1:] = steps[..., 1:] != steps[..., :-1]
-    rank = fresh.cumsum(-1)
+    rank = step_ranks(steps)
     newer = rank[..., -1:] - rank + (steps[..., -1:] != newest_step).long()
     longest = int(newer.max())
     room = max(0, limit - 1 - origin)
